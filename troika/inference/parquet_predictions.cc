@@ -23,10 +23,10 @@ class ParquetRows {
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (columns[i].type != at::kLong) {
         add_numbers(rows[i]);
-      } else if (columns[i].words.empty()) {
+      } else if (columns[i].texts.empty()) {
         add_integers(rows[i]);
       } else {
-        add_words(rows[i], columns[i].words);
+        add_words(rows[i], columns[i].texts);
       }
       for (std::size_t k = 0; i == 0 && k < kept.size(); ++k) add_kept(kept[k].type, values[k]);
     }
@@ -113,7 +113,7 @@ class ParquetPredictions final : public PredictionWriter {
     std::vector<arrow_plugin::Column> fields;
     for (const PredictedColumn& each : columns_) {
       const ValueType type = each.type != at::kLong ? ValueType::kNumber
-                             : each.words.empty()   ? ValueType::kInteger
+                             : each.texts.empty()   ? ValueType::kInteger
                                                     : ValueType::kText;
       for (const std::string& title : each.titles) fields.push_back({title, type, {}, 1});
       if (&each != columns_.data()) continue;

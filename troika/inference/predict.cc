@@ -204,7 +204,7 @@ void add_outputs(Predictions& to, const at::Tensor& outputs, TargetMeaning meani
   switch (meaning) {
     case TargetMeaning::kClass: {
       PredictedColumn column{.name = "class", .titles = {"class"}};
-      if (count == std::ssize(names)) column.words = names;
+      if (count == std::ssize(names)) column.texts = names;
       to.add(std::move(column), outputs.argmax(1));
       return add("probability", outputs.softmax(1));
     }
@@ -222,7 +222,7 @@ void add_top(Predictions& to, const at::Tensor& outputs, std::int64_t top,
   for (std::int64_t k = 0; k < std::min(top, outputs.size(1)); ++k) {
     const std::string place = "_" + std::to_string(k + 1);
     PredictedColumn column{.name = "class" + place, .titles = {"class" + place}};
-    if (outputs.size(1) == std::ssize(names)) column.words = names;
+    if (outputs.size(1) == std::ssize(names)) column.texts = names;
     to.add(std::move(column), classes.select(1, k).contiguous());
     to.add({.name = "probability" + place, .titles = {"probability" + place}},
            sorted.narrow(1, k, 1).contiguous());
@@ -300,7 +300,7 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   samples.for_each([&](const Microbatch& each) {
     Predictions predictions;
     predictions.add({.name = id, .titles = {id}}, each.sample_ids);
-    if (!writer) predictions.columns.front().words = samples.data().sample_names();
+    if (!writer) predictions.columns.front().texts = samples.data().sample_names();
     const std::vector<at::Tensor> given = model.judge(each).outputs;
     for (std::size_t i = 0; i < given.size(); ++i) {
       const at::Tensor values = to_host(given[i]);

@@ -78,8 +78,8 @@ class CsvWriter final : public PredictionWriter {
   static std::string text_of(const PredictedColumn& column, double value) {
     if (column.type != at::kLong) return number_text(value);
     const auto whole = static_cast<std::int64_t>(value);
-    if (column.words.empty()) return std::to_string(whole);
-    return field_of(column.words.at(static_cast<std::size_t>(whole)));
+    if (column.texts.empty()) return std::to_string(whole);
+    return field_of(column.texts.at(static_cast<std::size_t>(whole)));
   }
 
   // Nothing where there is no value.

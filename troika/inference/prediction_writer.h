@@ -19,7 +19,7 @@ struct PredictedColumn {
   std::string name;                     // of its tensor in a safetensors file
   std::vector<std::string> titles;      // of its columns in a table: one a number
   at::ScalarType type = at::kFloat;     // kLong, kFloat or kDouble
-  std::vector<std::string> words = {};  // what tables have in place of a number; empty: the number
+  std::vector<std::string> texts = {};  // what tables have in place of a number; empty: the number
 };
 
 // Not thread safe.

@@ -17,7 +17,7 @@ OutgoingRequest::OutgoingRequest(RequestKind kind, std::string_view method,
   if (segment != nullptr) opening.segment = segment->name();
   if (segment != nullptr && suits_segment(opening.body_bytes) &&
       segment->memory().write(request.body)) {
-    opening.place = Place::kSegment;
+    opening.carrier = BodyCarrier::kSegment;
     chunks_ = BodyChunks({});
   } else if (opening.body_bytes > 0 && opening.body_bytes <= kInlineBytes) {
     opening.body_start = chunks_.next().value();
@@ -48,7 +48,7 @@ void ArrivingReply::take(std::span<const std::byte> message) {
 
 RpcReply ArrivingReply::finish() {
   if (!body_) throw DataError(source_ + " is empty");
-  if (place_ == Place::kSegment) {
+  if (carrier_ == BodyCarrier::kSegment) {
     body_->read(segment_->memory());
   } else {
     body_->finish();
@@ -58,14 +58,14 @@ RpcReply ArrivingReply::finish() {
 }
 
 bool ArrivingReply::could_use_segment() const {
-  return body_ && place_ == Place::kStream && suits_segment(body_->bytes().size());
+  return body_ && carrier_ == BodyCarrier::kStream && suits_segment(body_->bytes().size());
 }
 
 void ArrivingReply::open(const ReplyOpening& opening) {
   status_ = opening.status;
   header_ = opening.header;
-  place_ = opening.place;
-  const bool names_segment = place_ == Place::kSegment || segment_is_unknown();
+  carrier_ = opening.carrier;
+  const bool names_segment = carrier_ == BodyCarrier::kSegment || segment_is_unknown();
   if (names_segment && segment_ == nullptr) {
     throw DataError(source_ + " tells of shared memory, and there is none");
   }

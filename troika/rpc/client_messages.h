@@ -63,7 +63,7 @@ class ArrivingReply {
   std::span<std::byte> into_;
   const OwnSegment* segment_;
   ReplyStatus status_ = ReplyStatus::kSuccess;
-  Place place_ = Place::kStream;
+  BodyCarrier carrier_ = BodyCarrier::kStream;
   std::string header_;
   std::optional<ReceivedBody> body_;
 };

@@ -48,7 +48,7 @@ void send(Incoming& incoming, const RpcMessage& reply, detail::PeerSegment* segm
   opening.body_bytes = detail::total_bytes(reply.body);
   const bool suits = segment != nullptr && detail::suits_segment(opening.body_bytes);
   const bool written = suits && segment->memory()->write(reply.body);
-  if (written) opening.place = detail::Place::kSegment;
+  if (written) opening.carrier = detail::BodyCarrier::kSegment;
   detail::BodyChunks chunks(written ? std::span<const std::span<const std::byte>>() : reply.body);
   std::optional<std::span<const std::byte>> chunk = chunks.next();
   if (chunk && opening.body_bytes <= detail::kInlineBytes) {
@@ -122,7 +122,7 @@ class RpcServer::Impl {
     received.request.header = opening.header;
     received.request.peer = incoming.peer();
     received.request.abandoned = [&incoming] { return incoming.abandoned(); };
-    const bool in_segment = opening.place == detail::Place::kSegment;
+    const bool in_segment = opening.carrier == detail::BodyCarrier::kSegment;
     if (in_segment && received.segment_is_unknown()) {
       static_cast<void>(incoming.next());  // the end, unless the caller does not keep to the rules
       return received;

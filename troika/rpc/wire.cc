@@ -27,24 +27,26 @@ std::uint32_t header_bytes(ByteReader& reader) {
   return bytes;
 }
 
-Place place_of(ByteReader& reader) {
-  const auto place = reader.read<std::uint8_t>();
-  if (place > static_cast<std::uint8_t>(Place::kSegment)) reader.fail("a body in an unknown place");
-  return static_cast<Place>(place);
+BodyCarrier carrier_of(ByteReader& reader) {
+  const auto carrier = reader.read<std::uint8_t>();
+  if (carrier > static_cast<std::uint8_t>(BodyCarrier::kSegment))
+    reader.fail("a body in an unknown place");
+  return static_cast<BodyCarrier>(carrier);
 }
 
-std::string_view segment_name(ByteReader& reader, std::uint8_t bytes, Place place) {
+std::string_view segment_name(ByteReader& reader, std::uint8_t bytes, BodyCarrier carrier) {
   const std::string_view name = text_of(reader.take(bytes));
   if (!name.empty() && !is_segment_name(name)) reader.fail("a segment of an impossible name");
-  if (name.empty() && place == Place::kSegment) reader.fail("a body in no segment");
+  if (name.empty() && carrier == BodyCarrier::kSegment) reader.fail("a body in no segment");
   return name;
 }
 
 // Takes what is left: the beginning of the body, all of it where it is small.
-std::span<const std::byte> body_start(ByteReader& reader, std::uint64_t body_bytes, Place place) {
+std::span<const std::byte> body_start(ByteReader& reader, std::uint64_t body_bytes,
+                                      BodyCarrier carrier) {
   const std::uint64_t here = reader.remaining();
-  const bool whole = body_bytes <= kInlineBytes && place == Place::kStream;
-  const std::uint64_t most = place == Place::kStream ? body_bytes : 0;
+  const bool whole = body_bytes <= kInlineBytes && carrier == BodyCarrier::kStream;
+  const std::uint64_t most = carrier == BodyCarrier::kStream ? body_bytes : 0;
   if (here > most || (whole && here != body_bytes)) {
     reader.fail("a body of " + std::to_string(body_bytes) + " bytes is declared, and " +
                 std::to_string(here) + " are here");
@@ -65,7 +67,7 @@ std::vector<std::byte> encode(const RequestOpening& opening) {
   ByteWriter writer;
   writer.write(kRequestMagic);
   writer.write(static_cast<std::uint8_t>(opening.kind));
-  writer.write(static_cast<std::uint8_t>(opening.place));
+  writer.write(static_cast<std::uint8_t>(opening.carrier));
   writer.write(static_cast<std::uint8_t>(opening.segment.size()));
   writer.write(static_cast<std::uint16_t>(opening.method.size()));
   writer.write(static_cast<std::uint32_t>(opening.header.size()));
@@ -81,7 +83,7 @@ std::vector<std::byte> encode(const ReplyOpening& opening) {
   ByteWriter writer;
   writer.write(kReplyMagic);
   writer.write(static_cast<std::uint8_t>(opening.status));
-  writer.write(static_cast<std::uint8_t>(opening.place));
+  writer.write(static_cast<std::uint8_t>(opening.carrier));
   writer.write(static_cast<std::uint32_t>(opening.header.size()));
   writer.write(opening.body_bytes);
   writer.write_text(opening.header);
@@ -96,7 +98,7 @@ RequestOpening decode_request(std::span<const std::byte> bytes, const std::strin
   const auto kind = reader.read<std::uint8_t>();
   if (kind > static_cast<std::uint8_t>(RequestKind::kAttach)) reader.fail("an unknown request");
   opening.kind = static_cast<RequestKind>(kind);
-  opening.place = place_of(reader);
+  opening.carrier = carrier_of(reader);
   const auto segment = reader.read<std::uint8_t>();
   const auto method = reader.read<std::uint16_t>();
   if (method == 0 || method > kMostMethodBytes) {
@@ -105,10 +107,10 @@ RequestOpening decode_request(std::span<const std::byte> bytes, const std::strin
   }
   const std::uint32_t header = header_bytes(reader);
   opening.body_bytes = reader.read<std::uint64_t>();
-  opening.segment = segment_name(reader, segment, opening.place);
+  opening.segment = segment_name(reader, segment, opening.carrier);
   opening.method = text_of(reader.take(method));
   opening.header = text_of(reader.take(header));
-  opening.body_start = body_start(reader, opening.body_bytes, opening.place);
+  opening.body_start = body_start(reader, opening.body_bytes, opening.carrier);
   return opening;
 }
 
@@ -121,14 +123,14 @@ ReplyOpening decode_reply(std::span<const std::byte> bytes, const std::string& s
     reader.fail("a reply of an unknown status");
   }
   opening.status = static_cast<ReplyStatus>(status);
-  opening.place = place_of(reader);
+  opening.carrier = carrier_of(reader);
   const std::uint32_t header = header_bytes(reader);
   opening.body_bytes = reader.read<std::uint64_t>();
   if (opening.status != ReplyStatus::kSuccess && opening.body_bytes != 0) {
     reader.fail("an error with a body");
   }
   opening.header = text_of(reader.take(header));
-  opening.body_start = body_start(reader, opening.body_bytes, opening.place);
+  opening.body_start = body_start(reader, opening.body_bytes, opening.carrier);
   return opening;
 }
 

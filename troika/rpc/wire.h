@@ -3,10 +3,10 @@
 // Integers are little-endian.
 //
 //   request:
-//     u32 "TRQ1", u8 kind, u8 place, u8 segment bytes, u16 method bytes, u32 header bytes,
+//     u32 "TRQ1", u8 kind, u8 carrier, u8 segment bytes, u16 method bytes, u32 header bytes,
 //     u64 body bytes, segment, method, header, the beginning of the body
 //   reply:
-//     u32 "TRP1", u8 status, u8 place, u32 header bytes, u64 body bytes, header, the beginning of
+//     u32 "TRP1", u8 status, u8 carrier, u32 header bytes, u64 body bytes, header, the beginning of
 //     the body
 //
 // A request may name a segment (segment.h) that its client has attached before, for its own body,
@@ -37,12 +37,12 @@ enum class RequestKind : std::uint8_t {
 };
 inline constexpr std::string_view kAttached = "attached";
 
-// The place of a body.
-enum class Place : std::uint8_t { kStream, kSegment };
+// Says what carries the body of a message.
+enum class BodyCarrier : std::uint8_t { kStream, kSegment };
 
 struct RequestOpening {
   RequestKind kind = RequestKind::kCall;
-  Place place = Place::kStream;
+  BodyCarrier carrier = BodyCarrier::kStream;
   std::string_view segment = {};
   std::string_view method = {};
   std::string_view header = {};
@@ -60,7 +60,7 @@ enum class ReplyStatus : std::uint8_t {
 
 struct ReplyOpening {
   ReplyStatus status = ReplyStatus::kSuccess;
-  Place place = Place::kStream;
+  BodyCarrier carrier = BodyCarrier::kStream;
   std::string_view header = {};
   std::uint64_t body_bytes = 0;
   std::span<const std::byte> body_start = {};

@@ -27,7 +27,7 @@ std::optional<CheckpointMirror> CheckpointMirror::of(const Recipe& recipe) {
   return CheckpointMirror(place_below(recipe.checkpoint.mirror, recipe.name), run_folder(recipe));
 }
 
-void CheckpointMirror::take_place() {
+void CheckpointMirror::claim() {
   if (lock_) return lock_->check_ownership();
   try {
     lock_ = std::make_unique<WriteLock>(
@@ -40,7 +40,7 @@ void CheckpointMirror::take_place() {
 }
 
 void CheckpointMirror::copy(const CheckpointFolder& folder, std::int64_t step) {
-  take_place();
+  claim();
   const fs::path from = folder.step_folder(step);
   const Manifest manifest = folder.read(step);
   for (const ManifestShard& shard : manifest.shards) {

@@ -24,7 +24,7 @@ class CheckpointMirror {
   [[nodiscard]] static std::optional<CheckpointMirror> of(const Recipe& recipe);
 
   // Returns the URL without its options.
-  [[nodiscard]] const std::string& place() const { return store().place(); }
+  [[nodiscard]] const std::string& url() const { return store().place(); }
 
   // Copies the checkpoint of a step, and removes those that `folder` no longer has. The first call
   // takes the place for this run (checkpoint/write_lock.h). Throws StorageError, and UsageError
@@ -40,7 +40,7 @@ class CheckpointMirror {
 
  private:
   CheckpointMirror(const std::string& url, std::filesystem::path run);
-  void take_place();
+  void claim();
   void fetch(const CheckpointFolder& folder, const Manifest& manifest) const;
   [[nodiscard]] const ObjectStore& store() const { return *copies_.store(); }
 

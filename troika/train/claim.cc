@@ -211,7 +211,7 @@ void RunClaim::restore_from_mirror(const CheckpointMirror& mirror) const {
   if (!step) return;
   log_info((has_run ? "the run's checkpoints are" : "the run's folder is") +
            std::string(" not there: the checkpoint of step ") + std::to_string(*step) +
-           " is fetched from " + mirror.place());
+           " is fetched from " + mirror.url());
 }
 
 // Those of a checkpoint that cannot be read are no better.

@@ -251,7 +251,7 @@ class RpcMalformed : public RpcLost {
   // Returns the opening of a request whose body lies in a segment.
   static std::vector<std::byte> in_segment(std::string_view name, std::uint64_t body_bytes) {
     detail::RequestOpening opening;
-    opening.place = detail::Place::kSegment;
+    opening.carrier = detail::BodyCarrier::kSegment;
     opening.segment = name;
     opening.method = "size";
     opening.body_bytes = body_bytes;

@@ -44,27 +44,27 @@ AssignedBuffers::AssignedBuffers(const torch::jit::Module& module) {
   if (assigned.empty()) return;
   for (const auto& child : module.named_modules()) {
     const c10::ClassTypePtr type = child.value.type();
-    for (std::size_t place = 0; place < type->numAttributes(); ++place) {
-      const std::string& name = type->getAttributeName(place);
-      const c10::IValue value = child.value._ivalue()->getSlot(place);
+    for (std::size_t index = 0; index < type->numAttributes(); ++index) {
+      const std::string& name = type->getAttributeName(index);
+      const c10::IValue value = child.value._ivalue()->getSlot(index);
       if (!value.isTensor() || !assigned.contains({type.get(), name})) continue;
       slots_.push_back({child.name.empty() ? name : child.name + "." + name, child.value._ivalue(),
-                        place, value.toTensor()});
+                        index, value.toTensor()});
     }
   }
 }
 
 void AssignedBuffers::lend() {
   const at::NoGradGuard no_grad;
-  for (const Slot& each : slots_) each.object->setSlot(each.place, each.tensor.clone());
+  for (const Slot& each : slots_) each.object->setSlot(each.index, each.tensor.clone());
 }
 
 void AssignedBuffers::take_back() {
   const at::NoGradGuard no_grad;
   std::vector<c10::IValue> values;
   for (const Slot& each : slots_) {  // all are back before one of them is refused
-    values.push_back(each.object->getSlot(each.place));
-    each.object->setSlot(each.place, each.tensor);
+    values.push_back(each.object->getSlot(each.index));
+    each.object->setSlot(each.index, each.tensor);
   }
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& each = slots_[i];

@@ -26,7 +26,7 @@ class AssignedBuffers {
   struct Slot {
     std::string name;
     c10::intrusive_ptr<c10::ivalue::Object> object;
-    std::size_t place;
+    std::size_t index;
     at::Tensor tensor;
   };
   std::vector<Slot> slots_;
