@@ -1,5 +1,7 @@
 // kind = "images": classes, sides, order, and what becomes of images that are damaged.
 #include <support/test_images.h>
+#include <troika/base/plugin_folder.h>
+#include <troika/data/arrow/plugin.h>
 #include <troika/data/sources/images/image_dataset.h>
 #include <troika/data/sources/images/images.h>
 #include <unit/data/support.h>
@@ -75,6 +77,21 @@ class Images : public ::testing::Test {
   TemporaryFolder folder_;
   FolderOptions options_;
 };
+
+// What an object store has listed is what hosts compare.
+TEST_F(Images, OfAnObjectStoreHaveTheSizesThatItLists) {
+  if (!detail::find_plugin(arrow_plugin::kFile)) GTEST_SKIP() << "built with TROIKA_ARROW=0";
+  write_classes(4);
+  const auto here = open()->files();
+  options_.path = "file://" + (folder_ / "photos").string();
+  const auto stored = open()->files();
+  ASSERT_EQ(stored.size(), here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    EXPECT_GT(here[i].size, 0);
+    EXPECT_EQ(stored[i].size, here[i].size);
+    EXPECT_EQ(stored[i].path, "file://" + here[i].path);
+  }
+}
 
 TEST_F(Images, NumbersClassesInTheOrderOfTheirNames) {
   write_numbered("zebra/a.png", 1);

@@ -230,7 +230,7 @@ std::string ImageDataset::make_fingerprint() {
       std::error_code error;
       const auto size = std::filesystem::file_size(side->folder->path_of(file), error);
       hash.update(std::to_string(hash_of(*side->folder, file)) + " " + std::to_string(size) + " ");
-      sizes_.push_back(error ? 0 : static_cast<std::int64_t>(size));
+      sizes_.push_back(error ? file.bytes : static_cast<std::int64_t>(size));
     }
   }
   hash.update(description());

@@ -79,24 +79,26 @@ class Walk {
   std::set<std::pair<dev_t, ino_t>> entered_;
 };
 
-// The names of all files below a folder of an object store, without those that begin with a dot.
-std::vector<std::string> remote_names(const fs::path& path) {
-  std::vector<std::string> names;
+// The sizes of all files below a folder of an object store by their names, without those that begin
+// with a dot.
+std::map<std::string, std::int64_t> remote_files(const fs::path& path) {
+  std::map<std::string, std::int64_t> sizes;
   for (const ObjectStore::File& file : ObjectStore(path.native()).list()) {
     const bool is_dotted = is_hidden(file.name) || file.name.find("/.") != std::string::npos;
-    if (!is_dotted && file.bytes > 0) names.push_back(file.name);
+    if (!is_dotted && file.bytes > 0) sizes[file.name] = static_cast<std::int64_t>(file.bytes);
   }
-  if (names.empty()) {
+  if (sizes.empty()) {
     throw DataError("there is no file in " + shown_place(path),
                     "check the bucket and the path; ?region=NAME says where a bucket is");
   }
-  return names;
+  return sizes;
 }
 
 // The folders right below the place that the names start from, sorted.
-std::vector<std::string> folders_among(std::span<const std::string> names, const fs::path& path) {
+std::vector<std::string> folders_among(const std::map<std::string, std::int64_t>& files,
+                                       const fs::path& path) {
   std::set<std::string> folders;
-  for (const std::string& name : names) {
+  for (const auto& [name, size] : files) {
     const std::size_t slash = name.find('/');
     if (slash != std::string::npos) folders.insert(name.substr(0, slash));
   }
@@ -107,7 +109,7 @@ std::vector<std::string> folders_among(std::span<const std::string> names, const
 }  // namespace
 
 std::vector<std::string> classes_in(const fs::path& path) {
-  if (is_remote(path.native())) return folders_among(remote_names(path), path);
+  if (is_remote(path.native())) return folders_among(remote_files(path), path);
   std::vector<std::string> classes;
   for (const FolderEntry& entry : entries_of(path)) {
     if (entry.is_folder) classes.push_back(entry.name);
@@ -141,7 +143,7 @@ ImageFolder::ImageFolder(fs::path path, std::span<const std::string> classes)
 // Lists once. The options of a URL hold for its bucket from then on, so that paths go without.
 void ImageFolder::open_remote() {
   if (!is_remote(path_.native())) return;
-  remote_ = remote_names(path_);
+  remote_ = remote_files(path_);
   const std::string& url = path_.native();
   path_ = with_s3_scheme(url.substr(0, url.find('?')));
 }
@@ -184,7 +186,7 @@ void ImageFolder::list(std::int32_t label, std::vector<std::string>& others) {
   Walk walk;
   if (remote_.empty()) walk.enter(path_ / name, "");
   const std::string below = name.empty() ? "" : name + "/";
-  for (const std::string& each : remote_) {
+  for (const auto& [each, size] : remote_) {
     if (!each.starts_with(below)) continue;
     (has_image_name(each) ? walk.images : walk.others).push_back(each.substr(below.size()));
   }
@@ -195,7 +197,11 @@ void ImageFolder::list(std::int32_t label, std::vector<std::string>& others) {
                         : "images end in .jpg, .jpeg or .png; remove the folder if it is no class");
   }
   std::ranges::sort(walk.images);
-  for (std::string& image : walk.images) files_.push_back({label, std::move(image)});
+  for (std::string& image : walk.images) {
+    const auto found = remote_.find(below + image);
+    const std::int64_t bytes = found != remote_.end() ? found->second : 0;
+    files_.push_back({label, std::move(image), bytes});
+  }
   for (const std::string& other : walk.others) others.push_back((fs::path(name) / other).string());
 }
 

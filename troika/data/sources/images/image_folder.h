@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@ namespace troika {
 struct ImageFile {
   std::int32_t label = 0;  // the number of its class
   std::string name;        // its path inside of the class's folder
+  std::int64_t bytes = 0;  // where an object store has listed it; else 0
 
   bool operator==(const ImageFile&) const = default;
 };
@@ -44,7 +46,8 @@ class ImageFolder {
   void note_left_out(const std::vector<std::string>& others);
 
   std::filesystem::path path_;
-  std::vector<std::string> remote_;  // all names, while an object store's folder is opened
+  // Sizes by name, while an object store's folder is opened.
+  std::map<std::string, std::int64_t> remote_;
   std::vector<std::string> classes_;
   std::vector<ImageFile> files_;
   std::string left_out_;
