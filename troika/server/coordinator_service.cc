@@ -473,6 +473,11 @@ void CoordinatorService::finish() {
   while (!coordinator_.workers().empty() && !deadline.passed()) {
     changed_.wait_for(lock, std::min(kLook, deadline.left()));
   }
+  const auto trained = std::ranges::count_if(
+      uncompared_, [](const auto& each) { return each.second != DataDoubt::kNever; });
+  if (trained == 0) return;
+  log_warning("the job has ended before the contents of the data of " + plural(trained, "worker") +
+              " had been compared with its own");
 }
 
 }  // namespace troika

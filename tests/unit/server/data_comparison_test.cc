@@ -36,7 +36,7 @@ struct Begun {
 };
 
 class ComparedJob : public testing::Test {
- protected:
+ public:
   ComparedJob() : shards_(0, {}), job_(data_of("rank 0 on host a", "files", std::nullopt, "a")) {
     LogOptions log;
     log.writer = [this](LogLevel, std::string_view line) { lines_.emplace_back(line); };
@@ -44,7 +44,10 @@ class ComparedJob : public testing::Test {
     begin({});
   }
   ~ComparedJob() override { configure_log({}); }
+  ComparedJob(const ComparedJob&) = delete;
+  ComparedJob& operator=(const ComparedJob&) = delete;
 
+ protected:
   // Starts the job of one worker.
   void begin(const Begun& begun) {
     CoordinatorServiceOptions options;
@@ -197,6 +200,18 @@ TEST_F(ComparedJob, DoubtsNothingOfAGuestWhoseContentsAreTheSame) {
   job_->know("contents");
   guest.check_contents(header);
   EXPECT_EQ(service_->doubt().possible, DataDoubt::kNever);
+}
+
+TEST_F(ComparedJob, SaysAtItsEndWhatHasNotBeenCompared) {
+  WorkerData guest = worker(data_of(kGuest, "files", std::nullopt, "b"), kFromOutside);
+  const std::string header = join(guest, kFromOutside);
+  EXPECT_EQ(state_of_turn(header), "samples");
+  WorkerData late = worker(data_of(kGuest, "files", std::nullopt, "c"), kFromOutside);
+  (void)ask("leave", join(late, kFromOutside));  // before it has got samples
+  (void)ask("leave", header);
+  service_->finish();
+  EXPECT_THAT(lines_, ElementsAre("the job has ended before the contents of the data of 1 worker "
+                                  "had been compared with its own"));
 }
 
 // What it has pushed before it lost its place is in the parameters.
