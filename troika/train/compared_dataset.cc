@@ -1,4 +1,5 @@
 #include <troika/base/hash.h>
+#include <troika/base/text.h>
 #include <troika/data/named_files.h>
 #include <troika/rendezvous/endpoint.h>
 #include <troika/session/rank_name.h>
@@ -77,13 +78,15 @@ std::shared_ptr<ComparedData> data_of_rank(std::shared_ptr<const Dataset> datase
 }
 
 std::string same_files_hint(const std::string& who, const DataKind& kind) {
-  static constexpr auto kKeys = std::to_array<std::string_view>({"paths", "files", "path"});
-  const std::string every = "every " + who + " needs the same files";
+  static constexpr auto kKeys =
+      std::to_array<std::string_view>({"paths", "files", "path", "tokenizer"});
+  std::vector<std::string> keys;
   for (const std::string_view each : kKeys) {
     const bool has_key = std::ranges::find(kind.keys(), each, &Key::name) != kind.keys().end();
-    if (has_key) return every + " behind data." + std::string(each);
+    if (has_key) keys.push_back("data." + std::string(each));
   }
-  return every;
+  return "every " + who + " needs the same files" +
+         (keys.empty() ? "" : " behind " + join(keys, " and "));
 }
 
 }  // namespace troika

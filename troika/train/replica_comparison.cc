@@ -102,8 +102,7 @@ class Comparison {
     const bool is_rounded = is_equal_but_for_rounding(mine, first);
     const at::Tensor rounded = all_of(at::full({1}, is_rounded ? 1 : 0, at::kLong));
     if (rounded.all().item<bool>()) {
-      at::Tensor target = value;
-      if (has_masters() && replicas_.rank() != 0) target.copy_(first);
+      if (has_masters() && replicas_.rank() != 0) value.copy_(first);
       return std::nullopt;
     }
     for (std::size_t i = 0; i < classes.size(); ++i) {

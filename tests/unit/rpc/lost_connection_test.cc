@@ -22,7 +22,6 @@
 namespace troika::test {
 namespace {
 
-using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;

@@ -18,8 +18,8 @@ TEST(ComparedDataset, HintsNameTheKeyOfTheKind) {
   const auto hint = [](const char* kind) {
     return same_files_hint("host", DataOptions::named(kind).kind());
   };
-  EXPECT_EQ(hint("text"), "every host needs the same files behind data.paths");
-  EXPECT_EQ(hint("tokens"), "every host needs the same files behind data.paths");
+  EXPECT_EQ(hint("text"), "every host needs the same files behind data.paths and data.tokenizer");
+  EXPECT_EQ(hint("tokens"), "every host needs the same files behind data.paths and data.tokenizer");
   EXPECT_EQ(hint("table"), "every host needs the same files behind data.files");
   EXPECT_EQ(hint("images"), "every host needs the same files behind data.path");
   EXPECT_EQ(hint("random"), "every host needs the same files");

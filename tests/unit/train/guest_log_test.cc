@@ -13,14 +13,17 @@ namespace {
 using testing::ElementsAre;
 
 class GuestLines : public testing::Test {
- protected:
+ public:
   GuestLines() {
     LogOptions options;
     options.writer = [this](LogLevel, std::string_view line) { lines_.emplace_back(line); };
     configure_log(options);
   }
   ~GuestLines() override { configure_log({}); }
+  GuestLines(const GuestLines&) = delete;
+  GuestLines& operator=(const GuestLines&) = delete;
 
+ protected:
   std::vector<std::string> lines_;
 };
 
