@@ -19,7 +19,6 @@ using test::png_of;
 using test::smooth_image;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 SampleSpec images_of(std::int64_t size, std::int64_t classes, std::int64_t channels = 3) {
