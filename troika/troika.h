@@ -100,11 +100,12 @@ int troika_broadcast(troika_session* session, void* values, int64_t count, int t
                      const char* label);
 int troika_barrier(troika_session* session, const char* label);
 
-/* Collective. A model with its optimiser, as a recipe describes it: [model] of any kind, and what
- * it has of seed, [loss], [optimizer] (with lr_base_batch_size, of train.global_batch_size),
- * [train] steps (for the schedule), device, precision, grad_clip and on_nonfinite. Other keys have
- * no effect; `name` and [data] may be missing. precision "auto" is fp32. All ranks must give the
- * same recipe, and the same files that it names; they start from the same parameters. */
+/* Collective. A model with its optimiser, as a recipe describes it: [model] of any kind, also with
+ * `from`, and what it has of seed, [loss], [optimizer] (with lr_base_batch_size, of
+ * train.global_batch_size), [train] steps (for the schedule), device, precision, grad_clip and
+ * on_nonfinite. Other keys have no effect; `name` and [data] may be missing. precision "auto" is
+ * fp32. All ranks must give the same recipe, and the same files that it names; they start from the
+ * same parameters. */
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model);
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model);
 /* NULL is fine. */
@@ -182,6 +183,13 @@ int troika_model_losses(const troika_model* model, int64_t limit, double* losses
  * the script beside it, for torch.jit.load(): rod.pt beside rod.safetensors. */
 int troika_model_save(troika_model* model, const char* path);
 int troika_model_load(troika_model* model, const char* path);
+
+/* Collective: the same with all that training goes on from: parameters, buffers, the optimiser's
+ * state, the steps, with them the schedule and the random numbers, and the losses. A model of the
+ * same recipe on any number of ranks goes on where it was; on as many ranks, with the same arrays,
+ * with the same bits. */
+int troika_model_save_state(troika_model* model, const char* path);
+int troika_model_load_state(troika_model* model, const char* path);
 
 #ifdef __cplusplus
 }

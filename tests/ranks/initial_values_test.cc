@@ -34,7 +34,7 @@ struct Model {
   }
 
   void begin_from(const InitialValueOptions& from) {
-    InitialValues values(from, trainer);
+    InitialValues values(from, trainer.model());
     const ReplicatedRead read(context.groups.world, values.wanted(), Seconds(60));
     read.read([&](const StateTensor& part) { values.read(part); });
     read.share();

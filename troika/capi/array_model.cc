@@ -11,6 +11,7 @@
 #include <troika/session/call_agreement.h>
 #include <troika/session/consensus.h>
 #include <troika/session/source_agreement.h>
+#include <troika/train/initial_values.h>
 #include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
@@ -102,6 +103,10 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read, ModelTitle title
     }
   };
   run_on_all_ranks(session_, make, "a model", NameRanks::kUnlessAll);
+  if (!recipe_.model.from.are_drawn()) {
+    (void)take_initial_values(recipe_.model.from, session_, session_.timeout(), *part_);
+    part_->arena().publish();
+  }
   agree_on_model();
   on_device([&] { make_step_parts(); });
 }
@@ -430,8 +435,12 @@ void ArrayModel::save(const FindPath& find) const {
 void ArrayModel::load(const FindPath& find) {
   const at::NoGradGuard no_autograd;
   const std::filesystem::path path = agreed_path("loading", find);
+  on_rank_0("load", [&] { load_parameters(path, part_->arena(), buffers_->all()); });
+  share_loaded();
+}
+
+void ArrayModel::share_loaded() {
   Arena& arena = part_->arena();
-  on_rank_0("load", [&] { load_parameters(path, arena, buffers_->all()); });
   const auto broadcast = [&](const at::Tensor& values) {
     session_.world().broadcast(values, 0, session_.call("loaded parameters")).wait();
   };

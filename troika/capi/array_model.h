@@ -82,6 +82,14 @@ class ArrayModel {
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
+  // Save and load all that training goes on from: parameters, buffers, the optimiser's state, the
+  // numbers of steps and the losses, in one safetensors file. A model of the same recipe, on any
+  // number of ranks, goes on from there; on as many ranks with the same bits. Collective: rank 0
+  // writes or reads. Every rank throws rank 0's StorageError or DataError, and what `path` throws
+  // on any.
+  void save_state(const FindPath& path) const;
+  void load_state(const FindPath& path);
+
   // Return the tensors of one sample.
   [[nodiscard]] const std::vector<TensorSpec>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<TensorSpec>& targets() const { return targets_; }
@@ -125,6 +133,10 @@ class ArrayModel {
   [[nodiscard]] Tensors outputs_of(Microbatch samples) const;
   [[nodiscard]] static StepPart part_of(const LocalBatch& local);
   [[nodiscard]] std::vector<NamedTensor> values() const;
+  // Returns the parameters, the buffers and the optimiser's state, in their memory.
+  [[nodiscard]] std::vector<NamedTensor> state() const;
+  // Collective. Takes over what rank 0 has loaded.
+  void share_loaded();
   // Collective. Returns this rank's path, where all ranks make this call and none refuses it.
   [[nodiscard]] std::filesystem::path agreed_path(std::string_view call,
                                                   const FindPath& find) const;

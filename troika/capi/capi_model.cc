@@ -275,3 +275,13 @@ int troika_model_save(troika_model* model, const char* path) {
 int troika_model_load(troika_model* model, const char* path) {
   return guarded_together(model, [&](ArrayModel& own) { own.load([&] { return path_of(path); }); });
 }
+
+int troika_model_save_state(troika_model* model, const char* path) {
+  return guarded_together(
+      model, [&](const ArrayModel& own) { own.save_state([&] { return path_of(path); }); });
+}
+
+int troika_model_load_state(troika_model* model, const char* path) {
+  return guarded_together(model,
+                          [&](ArrayModel& own) { own.load_state([&] { return path_of(path); }); });
+}

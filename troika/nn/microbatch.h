@@ -17,8 +17,8 @@ struct Pass {
   int stage = 0;
 };
 
-// The number of low bits of a sample's number that hold its index in the arrays of its rank, where a
-// program gives arrays and no data set: the bits above hold the rank.
+// The number of low bits of a sample's number that hold its index in the arrays of its rank, where
+// a program gives arrays and no data set: the bits above hold the rank.
 inline constexpr int kSampleIndexBits = 40;
 
 struct Microbatch {

@@ -187,12 +187,12 @@ std::map<std::string, std::string> match_values(const InitialValueOptions& optio
                   "names of the file to those of the model");
 }
 
-InitialValues::InitialValues(const InitialValueOptions& options, const Trainer& trainer)
+InitialValues::InitialValues(const InitialValueOptions& options, const ModelPart& model)
     : title_("[model] from " + quote(options.path, 200)), source_(find_values(options.path)) {
   const std::map<std::string, std::string> pairs =
-      match_values(options, trainer.model_specs(), source_.tensors(), shown_place(source_.path()));
+      match_values(options, model.specs(), source_.tensors(), shown_place(source_.path()));
   for (const auto& [of_model, of_source] : pairs) used_.insert(of_source);
-  const StateDict places = trainer.model_places();
+  const StateDict places = model.places();
   for (const StateTensor& place : places.tensors()) {
     const auto found = pairs.find(place.name);
     if (found != pairs.end()) wanted_.add(found->second, place.shard, place.tensor);
@@ -240,16 +240,15 @@ std::vector<std::size_t> files_to_verify(const Session& session, const InitialVa
 
 }  // namespace
 
-void take_initial_values(const InitialValueOptions& options, const Session& session,
-                         Seconds patience, Trainer& trainer) {
-  if (options.are_drawn()) return;
+std::string take_initial_values(const InitialValueOptions& options, const Session& session,
+                                Seconds patience, const ModelPart& model) {
   constexpr std::string_view kLabel = "initial values";
   const auto agree = [&](const std::optional<Failure>& own) {
     session.world().barrier({kLabel, Deadline::in(patience)}).wait();
     throw_on_all_ranks(session, own, kLabel, NameRanks::kUnlessAll);
   };
   std::optional<InitialValues> values;
-  agree(failure_in([&] { values.emplace(options, trainer); }));
+  agree(failure_in([&] { values.emplace(options, model); }));
   const SharedSource source = values->shared_source();
   agree_on_sources(session, {&source, 1}, {kLabel, patience});
   const ReplicatedRead read(session.world(), values->wanted(), patience);
@@ -265,14 +264,16 @@ void take_initial_values(const InitialValueOptions& options, const Session& sess
     read.read([&](const StateTensor& part) { values->read(part); });
   }));
   read.share();
+  return "initial values of " + std::to_string(values->tensors()) + " of " +
+         plural(std::ssize(model.specs()), "tensor") + " from " + values->path().string();
+}
+
+void take_initial_values(const InitialValueOptions& options, const Session& session,
+                         Seconds patience, Trainer& trainer) {
+  if (options.are_drawn()) return;
+  const std::string taken = take_initial_values(options, session, patience, trainer.model());
   trainer.adopt_values();
-  if (session.rank() != 0) return;
-  log_info("initial values of " + std::to_string(values->tensors()) + " of " +
-           plural(std::ssize(trainer.model_specs()), "tensor") + " from " +
-           values->path().string() +
-           (session.size() > 1 && values->is_sampled()
-                ? " (of more than 500 MB: hosts with copies have compared 64 KiB of each tensor)"
-                : ""));
+  if (session.rank() == 0) log_info(taken);
 }
 
 }  // namespace troika

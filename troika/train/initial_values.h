@@ -8,6 +8,7 @@
 #include <troika/param/state_dict.h>
 #include <troika/session/session.h>
 #include <troika/session/source_agreement.h>
+#include <troika/train/model_part.h>
 #include <troika/train/trainer.h>
 
 #include <cstddef>
@@ -36,7 +37,7 @@ namespace troika {
 class InitialValues {
  public:
   // Not collective. Throws DataError.
-  InitialValues(const InitialValueOptions& options, const Trainer& trainer);
+  InitialValues(const InitialValueOptions& options, const ModelPart& model);
 
   // Returns them as what ranks compare. Valid as long as this.
   [[nodiscard]] SharedSource shared_source();
@@ -47,7 +48,7 @@ class InitialValues {
   }
   void verify(std::size_t file, DigestCache& cache) { source_.verify(file, cache); }
   // Returns this rank's parts of the model that are taken, as views under their names in the
-  // source; and reads one. Throws DataError. Call trainer.adopt_values() once all are there.
+  // source; and reads one. Throws DataError. Have the model publish them once all are there.
   [[nodiscard]] std::span<const StateTensor> wanted() const { return wanted_.tensors(); }
   void read(const StateTensor& part) { source_.read(part.name, part); }
   // Returns whether hosts with copies of their own compare a sample of these values alone.
@@ -69,5 +70,10 @@ class InitialValues {
 // collective. Throws DataError, the same on every rank.
 void take_initial_values(const InitialValueOptions& options, const Session& session,
                          Seconds patience, Trainer& trainer);
+// Collective: writes them to the places of a model that has no trainer, in the same way: it has to
+// publish them. Returns a line that says what was taken.
+[[nodiscard]] std::string take_initial_values(const InitialValueOptions& options,
+                                              const Session& session, Seconds patience,
+                                              const ModelPart& model);
 
 }  // namespace troika

@@ -47,6 +47,32 @@ int first_trained_unit(const std::vector<std::vector<ParameterSpec>>& specs_of_u
 
 }  // namespace
 
+std::vector<StateSpec> ModelPart::specs() const {
+  std::vector<StateSpec> specs;
+  for (const ParameterSpec& spec : parameters_) {
+    specs.push_back({spec.name, spec.shape, arena_->types().lasting(spec)});
+  }
+  for (const Buffer& buffer : buffers_) {
+    specs.push_back({buffer.name, buffer.tensor.sizes().vec(), buffer.tensor.scalar_type()});
+  }
+  std::ranges::sort(specs, {}, &StateSpec::name);
+  return specs;
+}
+
+StateDict ModelPart::places() const {
+  StateDict places;
+  for (const LocalShard& shard : arena_->local_shards()) {
+    places.add(arena_->parameters()[shard.parameter]->spec().name,
+               ShardDescriptor::of(*arena_, shard), shard.master.view({-1}));
+  }
+  for (const Buffer& buffer : buffers_) {
+    if (!buffer.is_here) continue;
+    places.add(buffer.name, ShardDescriptor::whole(buffer.tensor.sizes(), false),
+               buffer.tensor.view({-1}));
+  }
+  return places;
+}
+
 std::vector<int> cut_of(const ParallelOptions& parallel, const ModelFacts& facts) {
   if (parallel.pipeline > 1 && !parallel.stage_units.empty()) {
     return cut_by_hand(parallel.stage_units);

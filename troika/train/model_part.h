@@ -6,6 +6,7 @@
 #include <troika/nn/stage.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/arena.h>
+#include <troika/param/state_dict.h>
 #include <troika/recipe/recipe.h>
 
 #include <cstdint>
@@ -50,6 +51,10 @@ class ModelPart {
     bool is_here;
   };
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
+  // Returns every tensor of the whole model, parameters and buffers, sorted by name.
+  [[nodiscard]] std::vector<StateSpec> specs() const;
+  // Returns this rank's parts of them, in their memory: call arena().publish() after writing.
+  [[nodiscard]] StateDict places() const;
   // Returns the first unit of each stage of the pipeline, and the number of units.
   [[nodiscard]] const std::vector<int>& cut() const { return cut_; }
   // Returns the first stage of the pipeline with a trained parameter; the number of stages if there

@@ -15,7 +15,8 @@
 namespace troika {
 namespace {
 
-const TensorEntry& entry_for(const SafetensorsFile& file, const NamedTensor& tensor) {
+const TensorEntry& entry_for(const SafetensorsFile& file, const NamedTensor& tensor,
+                             const std::string& owner) {
   const TensorEntry& entry = file.at(tensor.name);
   const std::string named = shown_path(file.path()) + ": tensor " + quote(tensor.name) + " is ";
   if (tensor.tensor.is_floating_point() && !is_floating_point(entry.type)) {
@@ -24,22 +25,22 @@ const TensorEntry& entry_for(const SafetensorsFile& file, const NamedTensor& ten
   }
   const at::IntArrayRef shape = entry.shape;
   if (shape != tensor.tensor.sizes()) {
-    throw DataError(named + shape_text(shape) + ", the recipe's model has " +
+    throw DataError(named + shape_text(shape) + ", " + owner + " has " +
                     shape_text(tensor.tensor.sizes()));
   }
   return entry;
 }
 
 // A file of another model must not pass for this one.
-void refuse_surplus(const SafetensorsFile& file, std::span<const NamedTensor> model) {
+void refuse_surplus(const SafetensorsFile& file, std::span<const NamedTensor> model,
+                    const std::string& owner) {
   if (file.entries().size() == model.size()) return;
   std::set<std::string_view> known;
   for (const NamedTensor& each : model) known.insert(each.name);
   for (const TensorEntry& entry : file.entries()) {
     if (known.contains(entry.name)) continue;
-    throw DataError(
-        shown_path(file.path()) + ": the recipe's model has no tensor " + quote(entry.name),
-        "the file is of another model than the recipe beside it");
+    throw DataError(shown_path(file.path()) + ": " + owner + " has no tensor " + quote(entry.name),
+                    "the file is of another model than the recipe beside it");
   }
 }
 
@@ -75,14 +76,20 @@ void save_parameters(const std::filesystem::path& path, const Arena& arena) {
 
 // All of it is checked before anything is taken in: a file that is refused leaves the model as it
 // was.
+Metadata load_values(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                     const std::string& owner) {
+  const SafetensorsFile file(path);
+  for (const NamedTensor& each : tensors) (void)entry_for(file, each, owner);
+  refuse_surplus(file, tensors, owner);
+  for (const NamedTensor& each : tensors) each.tensor.copy_(load_tensor(file, file.at(each.name)));
+  return file.metadata();
+}
+
 void load_parameters(const std::filesystem::path& path, Arena& arena,
                      std::span<const NamedTensor> buffers) {
-  const SafetensorsFile file(path);
   std::vector<NamedTensor> model(buffers.begin(), buffers.end());
   for (const auto& each : arena.parameters()) model.push_back({each->spec().name, each->master()});
-  for (const NamedTensor& each : model) (void)entry_for(file, each);
-  refuse_surplus(file, model);
-  for (NamedTensor& each : model) each.tensor.copy_(load_tensor(file, file.at(each.name)));
+  (void)load_values(path, model, "the recipe's model");
   arena.publish();
 }
 

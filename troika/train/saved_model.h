@@ -22,6 +22,11 @@ void save_parameters(const std::filesystem::path& path, std::span<const NamedTen
                      const std::optional<EncryptionKey>& key = {});
 // Writes the masters of an arena that holds a whole model.
 void save_parameters(const std::filesystem::path& path, const Arena& arena);
+// Fills `tensors` from the file `path`, once all of them have been found there with their shapes.
+// Returns the file's metadata. `owner` names what they are of in errors: "the recipe's model".
+// Throws DataError as load_parameters() does; nothing has changed then.
+Metadata load_values(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                     const std::string& owner);
 // Fills the masters of `arena` from the file `path` and publishes them, and fills `buffers`, which
 // are those of the same model. Throws DataError naming the file and the tensor that is missing, has
 // another shape or, of a parameter, no floating-point type, or a tensor that the model does not

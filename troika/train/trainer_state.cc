@@ -186,15 +186,7 @@ StateDict Trainer::places(const std::function<bool(const std::string&)>& has) co
 }
 
 StateDict Trainer::model_places() const {
-  StateDict state;
-  const auto shards = model_.arena().local_shards();
-  add_parameters(state, shards, same_name, [&](std::size_t shard) { return shards[shard].master; });
-  for (const ModelPart::Buffer& buffer : model_.buffers()) {
-    if (!buffer.is_here) continue;
-    state.add(buffer.name, ShardDescriptor::whole(buffer.tensor.sizes(), false),
-              buffer.tensor.view({-1}));
-  }
-  return state;
+  return model_.places();
 }
 
 void Trainer::adopt_values() {
@@ -225,15 +217,7 @@ std::vector<StateSpec> Trainer::gradient_specs() const {
 }
 
 std::vector<StateSpec> Trainer::model_specs() const {
-  std::vector<StateSpec> specs;
-  for (const ParameterSpec& spec : model_.parameters()) {
-    specs.push_back({spec.name, spec.shape, model_.arena().types().lasting(spec)});
-  }
-  for (const ModelPart::Buffer& buffer : model_.buffers()) {
-    specs.push_back({buffer.name, buffer.tensor.sizes().vec(), buffer.tensor.scalar_type()});
-  }
-  std::ranges::sort(specs, {}, &StateSpec::name);
-  return specs;
+  return model_.specs();
 }
 
 std::vector<StateSpec> Trainer::state_specs() const {
