@@ -1,29 +1,33 @@
 ! troika for Fortran: the functions of troika.h, which says what each does, for arrays of real32 and real64 of any
-! rank. Compile this file with your own compiler (CMake: link troika::fortran) and link libtroika.
+! rank. Compile troika_c.f90, troika_arrays.f90 and this file, in this order, with your own compiler (CMake: link
+! troika::fortran) and link libtroika.
 !
 !   use troika
 !   type(troika_session) :: session
 !   type(troika_model) :: model
-!   status = troika_open_mpi(communicator, session)
+!   status = troika_open_mpi(communicator, session, troika_options(timeout_seconds=10))
 !   status = troika_model_create(session, recipe, model)
-!   status = troika_model_step(model, inputs, targets, samples, loss)
+!   status = troika_model_step(model, inputs, targets, loss=loss)
 !
 ! A model with several inputs takes them by name:
 !
 !   status = troika_model_step(model, [troika_array("field", field), troika_array("material", material)], &
-!       [troika_array("change", change)], samples, loss)
+!       [troika_array("change", change)], loss=loss)
 !
 ! Every function returns 0 or what went wrong; troika_last_error() has it in words. Arrays are in Fortran's order:
-! inputs(input_dim, samples), targets(output_dim, samples), contiguous.
-! A troika_array refers to the array that it was made of, which has to be there for as long as it is used. Make it in the
-! call, as above, of an array that is contiguous: another one is refused.
+! inputs(input_dim, samples), targets(output_dim, samples). `samples` may be left out: it is then what the first input
+! holds. An array of another size, or whose samples do not come last, is refused.
+! A troika_array refers to the variable that it was made of, which has to be there for as long as it is used. Make it in
+! the call, as above, of a variable that is contiguous: a section that is not is refused. An expression, or a section
+! whose indices are a list, is gone before the call reads it, and nothing can tell.
 module troika
-  use, intrinsic :: iso_c_binding
+  use troika_c
+  use troika_arrays
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   implicit none
   private
 
-  public :: troika_session, troika_model, troika_array, troika_tensor
+  public :: troika_session, troika_model, troika_options, troika_array, troika_tensor
   public :: troika_open, troika_open_mpi, troika_open_alone, troika_close, troika_rank, troika_size
   public :: troika_all_reduce, troika_broadcast, troika_barrier
   public :: troika_model_create, troika_model_create_from_file, troika_model_free
@@ -35,9 +39,8 @@ module troika
   integer, parameter, public :: troika_ok = 0, troika_internal = 1, troika_usage = 2, troika_data = 3, &
       troika_rendezvous = 4, troika_rank_died = 5, troika_nonfinite = 6, troika_storage = 7
   integer, parameter, public :: troika_sum = 0, troika_average = 1, troika_max = 2, troika_min = 3
-  integer, parameter, public :: troika_input = 0, troika_target = 1, troika_output = 2
   integer, parameter, public :: troika_losses = 1000
-  integer(c_int), parameter :: type_float = 0, type_double = 1, type_int32 = 2, type_int64 = 3
+  public :: troika_input, troika_target, troika_output  ! the roles of tensors
 
   type :: troika_session
     private
@@ -49,14 +52,17 @@ module troika
     type(c_ptr) :: handle = c_null_ptr
   end type
 
-  ! An array by name, of any rank and of real32, real64, int32 or int64: troika_array("field", field). No component is
-  ! allocatable: compilers lose the memory of those in lists that a call is given.
-  type :: troika_array
-    private
-    character(kind=c_char, len=256) :: name = c_null_char
-    type(c_ptr) :: data = c_null_ptr
-    integer(c_int64_t) :: count = 0
-    integer(c_int) :: type = type_double
+  ! Zero, and a text that is not set, stand for the default: troika_options(engine="shm", timeout_seconds=10).
+  type :: troika_options
+    character(:), allocatable :: engine, recorders
+    real(real64) :: timeout_seconds = 0, rendezvous_timeout_seconds = 0
+    integer :: threads = 0
+  end type
+
+  ! The same as C has it, which refers to the texts.
+  type :: options_for_c
+    character(:), allocatable :: engine, recorders
+    type(c_options) :: values
   end type
 
   ! A tensor of one sample, as the model describes it: reals of either kind, or whole numbers, from 0 to below `classes`
@@ -68,28 +74,11 @@ module troika
     logical :: is_whole = .false., is_optional = .false.
   end type
 
-  type, bind(c) :: c_array
-    type(c_ptr) :: name, data
-    integer(c_int64_t) :: count
-    integer(c_int) :: type
-  end type
-
-  type, bind(c) :: c_tensor
-    type(c_ptr) :: name = c_null_ptr
-    integer(c_int) :: type = 0, dims = 0
-    type(c_ptr) :: shape = c_null_ptr
-    integer(c_int64_t) :: values = 0, classes = 0
-    integer(c_int) :: optional = 0
-  end type
-
-  interface troika_array
-    module procedure array_float, array_double, array_int32, array_int64
-  end interface
   interface troika_all_reduce
-    module procedure all_reduce_float, all_reduce_double
+    module procedure all_reduce_float, all_reduce_double, all_reduce_int32, all_reduce_int64
   end interface
   interface troika_broadcast
-    module procedure broadcast_float, broadcast_double
+    module procedure broadcast_float, broadcast_double, broadcast_int32, broadcast_int64
   end interface
   interface troika_model_step
     module procedure step_float, step_double, step_arrays
@@ -101,186 +90,49 @@ module troika
     module procedure predict_float, predict_double, predict_arrays
   end interface
 
-  interface
-    integer(c_int) function c_open(options, session) bind(c, name="troika_open")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: options
-      type(c_ptr) :: session
-    end function
-    integer(c_int) function c_open_mpi(communicator, options, session) bind(c, name="troika_open_mpi")
-      import :: c_int, c_ptr
-      integer(c_int), value :: communicator
-      type(c_ptr), value :: options
-      type(c_ptr) :: session
-    end function
-    integer(c_int) function c_open_alone(options, session) bind(c, name="troika_open_alone")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: options
-      type(c_ptr) :: session
-    end function
-    integer(c_int) function c_close(session) bind(c, name="troika_close")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: session
-    end function
-    integer(c_int) function c_rank(session, rank) bind(c, name="troika_rank")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: session
-      integer(c_int) :: rank
-    end function
-    integer(c_int) function c_size(session, size) bind(c, name="troika_size")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: session
-      integer(c_int) :: size
-    end function
-    integer(c_int) function c_all_reduce(session, values, count, type, reduction, label) bind(c, name="troika_all_reduce")
-      import :: c_char, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: session, values
-      integer(c_int64_t), value :: count
-      integer(c_int), value :: type, reduction
-      character(kind=c_char) :: label(*)
-    end function
-    integer(c_int) function c_broadcast(session, values, count, type, root, label) bind(c, name="troika_broadcast")
-      import :: c_char, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: session, values
-      integer(c_int64_t), value :: count
-      integer(c_int), value :: type, root
-      character(kind=c_char) :: label(*)
-    end function
-    integer(c_int) function c_barrier(session, label) bind(c, name="troika_barrier")
-      import :: c_char, c_int, c_ptr
-      type(c_ptr), value :: session
-      character(kind=c_char) :: label(*)
-    end function
-    integer(c_int) function c_model_create(session, recipe, model) bind(c, name="troika_model_create")
-      import :: c_char, c_int, c_ptr
-      type(c_ptr), value :: session
-      character(kind=c_char) :: recipe(*)
-      type(c_ptr) :: model
-    end function
-    integer(c_int) function c_model_create_from_file(session, path, model) bind(c, name="troika_model_create_from_file")
-      import :: c_char, c_int, c_ptr
-      type(c_ptr), value :: session
-      character(kind=c_char) :: path(*)
-      type(c_ptr) :: model
-    end function
-    integer(c_int) function c_model_free(model) bind(c, name="troika_model_free")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: model
-    end function
-    integer(c_int) function c_model_step(model, inputs, targets, samples, type, loss) bind(c, name="troika_model_step")
-      import :: c_double, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model, inputs, targets
-      integer(c_int64_t), value :: samples
-      integer(c_int), value :: type
-      real(c_double) :: loss
-    end function
-    integer(c_int) function c_model_loss(model, inputs, targets, samples, type, loss) bind(c, name="troika_model_loss")
-      import :: c_double, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model, inputs, targets
-      integer(c_int64_t), value :: samples
-      integer(c_int), value :: type
-      real(c_double) :: loss
-    end function
-    integer(c_int) function c_model_predict(model, inputs, samples, type, outputs) bind(c, name="troika_model_predict")
-      import :: c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model, inputs, outputs
-      integer(c_int64_t), value :: samples
-      integer(c_int), value :: type
-    end function
-    integer(c_int) function c_model_step_arrays(model, inputs, input_count, targets, target_count, samples, loss) &
-        bind(c, name="troika_model_step_arrays")
-      import :: c_array, c_double, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model
-      type(c_array) :: inputs(*), targets(*)
-      integer(c_int), value :: input_count, target_count
-      integer(c_int64_t), value :: samples
-      real(c_double) :: loss
-    end function
-    integer(c_int) function c_model_loss_arrays(model, inputs, input_count, targets, target_count, samples, loss) &
-        bind(c, name="troika_model_loss_arrays")
-      import :: c_array, c_double, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model
-      type(c_array) :: inputs(*), targets(*)
-      integer(c_int), value :: input_count, target_count
-      integer(c_int64_t), value :: samples
-      real(c_double) :: loss
-    end function
-    integer(c_int) function c_model_predict_arrays(model, inputs, input_count, samples, outputs, output_count) &
-        bind(c, name="troika_model_predict_arrays")
-      import :: c_array, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model
-      type(c_array) :: inputs(*), outputs(*)
-      integer(c_int), value :: input_count, output_count
-      integer(c_int64_t), value :: samples
-    end function
-    integer(c_int) function c_model_tensor_count(model, role, count) bind(c, name="troika_model_tensor_count")
-      import :: c_int, c_ptr
-      type(c_ptr), value :: model
-      integer(c_int), value :: role
-      integer(c_int) :: count
-    end function
-    integer(c_int) function c_model_tensor(model, role, index, tensor) bind(c, name="troika_model_tensor")
-      import :: c_int, c_ptr, c_tensor
-      type(c_ptr), value :: model
-      integer(c_int), value :: role, index
-      type(c_tensor) :: tensor
-    end function
-    integer(c_int) function c_model_learning_rate(model, rate) bind(c, name="troika_model_learning_rate")
-      import :: c_double, c_int, c_ptr
-      type(c_ptr), value :: model
-      real(c_double) :: rate
-    end function
-    integer(c_int) function c_model_losses(model, limit, losses, count) bind(c, name="troika_model_losses")
-      import :: c_double, c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model
-      integer(c_int64_t), value :: limit
-      real(c_double) :: losses(*)
-      integer(c_int64_t) :: count
-    end function
-    integer(c_int) function c_model_steps(model, steps) bind(c, name="troika_model_steps")
-      import :: c_int, c_int64_t, c_ptr
-      type(c_ptr), value :: model
-      integer(c_int64_t) :: steps
-    end function
-    integer(c_int) function c_model_save(model, path) bind(c, name="troika_model_save")
-      import :: c_char, c_int, c_ptr
-      type(c_ptr), value :: model
-      character(kind=c_char) :: path(*)
-    end function
-    integer(c_int) function c_model_load(model, path) bind(c, name="troika_model_load")
-      import :: c_char, c_int, c_ptr
-      type(c_ptr), value :: model
-      character(kind=c_char) :: path(*)
-    end function
-    type(c_ptr) function c_last_error() bind(c, name="troika_last_error")
-      import :: c_ptr
-    end function
-    type(c_ptr) function c_last_hint() bind(c, name="troika_last_hint")
-      import :: c_ptr
-    end function
-    integer(c_size_t) function c_strlen(text) bind(c, name="strlen")
-      import :: c_ptr, c_size_t
-      type(c_ptr), value :: text
-    end function
-  end interface
-
 contains
 
-  integer function troika_open(session) result(status)
+  integer function troika_open(session, options) result(status)
     type(troika_session), intent(out) :: session
-    status = c_open(c_null_ptr, session%handle)
+    type(troika_options), intent(in), optional :: options
+    type(options_for_c), target :: copy
+    status = c_open(options_in_c(options, copy), session%handle)
   end function
 
   ! `communicator` is the integer of mpif.h and `use mpi`; with `use mpi_f08` it is communicator%mpi_val.
-  integer function troika_open_mpi(communicator, session) result(status)
+  integer function troika_open_mpi(communicator, session, options) result(status)
     integer, intent(in) :: communicator
     type(troika_session), intent(out) :: session
-    status = c_open_mpi(int(communicator, c_int), c_null_ptr, session%handle)
+    type(troika_options), intent(in), optional :: options
+    type(options_for_c), target :: copy
+    status = c_open_mpi(int(communicator, c_int), options_in_c(options, copy), session%handle)
   end function
 
-  integer function troika_open_alone(session) result(status)
+  integer function troika_open_alone(session, options) result(status)
     type(troika_session), intent(out) :: session
-    status = c_open_alone(c_null_ptr, session%handle)
+    type(troika_options), intent(in), optional :: options
+    type(options_for_c), target :: copy
+    status = c_open_alone(options_in_c(options, copy), session%handle)
+  end function
+
+  function options_in_c(options, copy) result(pointer)
+    type(troika_options), intent(in), optional :: options
+    type(options_for_c), intent(inout), target :: copy
+    type(c_ptr) :: pointer
+    pointer = c_null_ptr
+    if (.not. present(options)) return
+    if (allocated(options%engine)) then
+      copy%engine = trim(options%engine) // c_null_char
+      copy%values%engine = c_loc(copy%engine)
+    end if
+    if (allocated(options%recorders)) then
+      copy%recorders = trim(options%recorders) // c_null_char
+      copy%values%recorders = c_loc(copy%recorders)
+    end if
+    copy%values%timeout_seconds = options%timeout_seconds
+    copy%values%rendezvous_timeout_seconds = options%rendezvous_timeout_seconds
+    copy%values%threads = int(options%threads, c_int)
+    pointer = c_loc(copy%values)
   end function
 
   integer function troika_close(session) result(status)
@@ -310,43 +162,105 @@ contains
   integer function all_reduce_float(session, values, reduction, label) result(status)
     type(troika_session), intent(in) :: session
     real(real32), intent(inout), target, contiguous :: values(..)
-    integer, intent(in) :: reduction
-    character(*), intent(in) :: label
-    status = c_all_reduce(session%handle, c_loc(values), size(values, kind=c_int64_t), type_float, &
-        int(reduction, c_int), label // c_null_char)
+    integer, intent(in), optional :: reduction
+    character(*), intent(in), optional :: label
+    status = all_reduce(session, c_loc(values), size(values, kind=c_int64_t), type_float, reduction, label)
   end function
 
   integer function all_reduce_double(session, values, reduction, label) result(status)
     type(troika_session), intent(in) :: session
     real(real64), intent(inout), target, contiguous :: values(..)
-    integer, intent(in) :: reduction
-    character(*), intent(in) :: label
-    status = c_all_reduce(session%handle, c_loc(values), size(values, kind=c_int64_t), type_double, &
-        int(reduction, c_int), label // c_null_char)
+    integer, intent(in), optional :: reduction
+    character(*), intent(in), optional :: label
+    status = all_reduce(session, c_loc(values), size(values, kind=c_int64_t), type_double, reduction, label)
+  end function
+
+  integer function all_reduce_int32(session, values, reduction, label) result(status)
+    type(troika_session), intent(in) :: session
+    integer(int32), intent(inout), target, contiguous :: values(..)
+    integer, intent(in), optional :: reduction
+    character(*), intent(in), optional :: label
+    status = all_reduce(session, c_loc(values), size(values, kind=c_int64_t), type_int32, reduction, label)
+  end function
+
+  integer function all_reduce_int64(session, values, reduction, label) result(status)
+    type(troika_session), intent(in) :: session
+    integer(int64), intent(inout), target, contiguous :: values(..)
+    integer, intent(in), optional :: reduction
+    character(*), intent(in), optional :: label
+    status = all_reduce(session, c_loc(values), size(values, kind=c_int64_t), type_int64, reduction, label)
+  end function
+
+  integer function all_reduce(session, values, count, type, reduction, label) result(status)
+    type(troika_session), intent(in) :: session
+    type(c_ptr), intent(in) :: values
+    integer(c_int64_t), intent(in) :: count
+    integer(c_int), intent(in) :: type
+    integer, intent(in), optional :: reduction
+    character(*), intent(in), optional :: label
+    integer(c_int) :: chosen
+    chosen = troika_sum
+    if (present(reduction)) chosen = int(reduction, c_int)
+    status = c_all_reduce(session%handle, values, count, type, chosen, label_in_c(label, "all_reduce"))
   end function
 
   integer function broadcast_float(session, values, root, label) result(status)
     type(troika_session), intent(in) :: session
     real(real32), intent(inout), target, contiguous :: values(..)
-    integer, intent(in) :: root
-    character(*), intent(in) :: label
-    status = c_broadcast(session%handle, c_loc(values), size(values, kind=c_int64_t), type_float, &
-        int(root, c_int), label // c_null_char)
+    integer, intent(in), optional :: root
+    character(*), intent(in), optional :: label
+    status = broadcast(session, c_loc(values), size(values, kind=c_int64_t), type_float, root, label)
   end function
 
   integer function broadcast_double(session, values, root, label) result(status)
     type(troika_session), intent(in) :: session
     real(real64), intent(inout), target, contiguous :: values(..)
-    integer, intent(in) :: root
-    character(*), intent(in) :: label
-    status = c_broadcast(session%handle, c_loc(values), size(values, kind=c_int64_t), type_double, &
-        int(root, c_int), label // c_null_char)
+    integer, intent(in), optional :: root
+    character(*), intent(in), optional :: label
+    status = broadcast(session, c_loc(values), size(values, kind=c_int64_t), type_double, root, label)
+  end function
+
+  integer function broadcast_int32(session, values, root, label) result(status)
+    type(troika_session), intent(in) :: session
+    integer(int32), intent(inout), target, contiguous :: values(..)
+    integer, intent(in), optional :: root
+    character(*), intent(in), optional :: label
+    status = broadcast(session, c_loc(values), size(values, kind=c_int64_t), type_int32, root, label)
+  end function
+
+  integer function broadcast_int64(session, values, root, label) result(status)
+    type(troika_session), intent(in) :: session
+    integer(int64), intent(inout), target, contiguous :: values(..)
+    integer, intent(in), optional :: root
+    character(*), intent(in), optional :: label
+    status = broadcast(session, c_loc(values), size(values, kind=c_int64_t), type_int64, root, label)
+  end function
+
+  integer function broadcast(session, values, count, type, root, label) result(status)
+    type(troika_session), intent(in) :: session
+    type(c_ptr), intent(in) :: values
+    integer(c_int64_t), intent(in) :: count
+    integer(c_int), intent(in) :: type
+    integer, intent(in), optional :: root
+    character(*), intent(in), optional :: label
+    integer(c_int) :: chosen
+    chosen = 0
+    if (present(root)) chosen = int(root, c_int)
+    status = c_broadcast(session%handle, values, count, type, chosen, label_in_c(label, "broadcast"))
   end function
 
   integer function troika_barrier(session, label) result(status)
     type(troika_session), intent(in) :: session
-    character(*), intent(in) :: label
-    status = c_barrier(session%handle, label // c_null_char)
+    character(*), intent(in), optional :: label
+    status = c_barrier(session%handle, label_in_c(label, "barrier"))
+  end function
+
+  function label_in_c(label, otherwise) result(text)
+    character(*), intent(in), optional :: label
+    character(*), intent(in) :: otherwise
+    character(:), allocatable :: text
+    text = otherwise // c_null_char
+    if (present(label)) text = trim(label) // c_null_char
   end function
 
   integer function troika_model_create(session, recipe, model) result(status)
@@ -372,126 +286,107 @@ contains
   integer function step_float(model, inputs, targets, samples, loss) result(status)
     type(troika_model), intent(in) :: model
     real(real32), intent(in), target, contiguous :: inputs(..), targets(..)
-    integer, intent(in) :: samples
-    real(real64), intent(inout) :: loss
-    status = c_model_step(model%handle, c_loc(inputs), c_loc(targets), int(samples, c_int64_t), type_float, loss)
+    integer, intent(in), optional :: samples
+    real(real64), intent(inout), optional :: loss
+    status = step_arrays(model, [troika_array("", inputs)], [troika_array("", targets)], samples, loss)
   end function
 
   integer function step_double(model, inputs, targets, samples, loss) result(status)
     type(troika_model), intent(in) :: model
     real(real64), intent(in), target, contiguous :: inputs(..), targets(..)
-    integer, intent(in) :: samples
-    real(real64), intent(inout) :: loss
-    status = c_model_step(model%handle, c_loc(inputs), c_loc(targets), int(samples, c_int64_t), type_double, loss)
+    integer, intent(in), optional :: samples
+    real(real64), intent(inout), optional :: loss
+    status = step_arrays(model, [troika_array("", inputs)], [troika_array("", targets)], samples, loss)
+  end function
+
+  integer function step_arrays(model, inputs, targets, samples, loss) result(status)
+    type(troika_model), intent(in) :: model
+    type(troika_array), intent(in) :: inputs(:), targets(:)
+    integer, intent(in), optional :: samples
+    real(real64), intent(inout), optional :: loss
+    status = judged(call_step, model, inputs, targets, samples, loss)
   end function
 
   integer function loss_float(model, inputs, targets, samples, loss) result(status)
     type(troika_model), intent(in) :: model
     real(real32), intent(in), target, contiguous :: inputs(..), targets(..)
-    integer, intent(in) :: samples
+    integer, intent(in), optional :: samples
     real(real64), intent(inout) :: loss
-    status = c_model_loss(model%handle, c_loc(inputs), c_loc(targets), int(samples, c_int64_t), type_float, loss)
+    status = loss_arrays(model, [troika_array("", inputs)], [troika_array("", targets)], samples, loss)
   end function
 
   integer function loss_double(model, inputs, targets, samples, loss) result(status)
     type(troika_model), intent(in) :: model
     real(real64), intent(in), target, contiguous :: inputs(..), targets(..)
-    integer, intent(in) :: samples
+    integer, intent(in), optional :: samples
     real(real64), intent(inout) :: loss
-    status = c_model_loss(model%handle, c_loc(inputs), c_loc(targets), int(samples, c_int64_t), type_double, loss)
+    status = loss_arrays(model, [troika_array("", inputs)], [troika_array("", targets)], samples, loss)
+  end function
+
+  integer function loss_arrays(model, inputs, targets, samples, loss) result(status)
+    type(troika_model), intent(in) :: model
+    type(troika_array), intent(in) :: inputs(:), targets(:)
+    integer, intent(in), optional :: samples
+    real(real64), intent(inout) :: loss
+    status = judged(call_loss, model, inputs, targets, samples, loss)
+  end function
+
+  ! A step, or a loss without one. What this rank refuses is an error on all ranks, so it takes part in any case.
+  integer function judged(call, model, inputs, targets, samples, loss) result(status)
+    integer(c_int), intent(in) :: call
+    type(troika_model), intent(in) :: model
+    type(troika_array), intent(in), target :: inputs(:), targets(:)
+    integer, intent(in), optional :: samples
+    real(real64), intent(inout), optional :: loss
+    type(c_array) :: inputs_in_c(size(inputs)), targets_in_c(size(targets))
+    integer(c_int64_t) :: count
+    type(refusal) :: why
+    count = samples_of(model%handle, inputs, samples)
+    call arrays_in_c(model%handle, troika_input, inputs, count, inputs_in_c, why)
+    call arrays_in_c(model%handle, troika_target, targets, count, targets_in_c, why)
+    if (allocated(why%error)) then
+      status = c_refuse(model%handle, call, why%error, why%hint)
+    else if (call == call_step) then
+      status = c_model_step_arrays(model%handle, inputs_in_c, size(inputs, kind=c_int), targets_in_c, &
+          size(targets, kind=c_int), count, loss)
+    else
+      status = c_model_loss_arrays(model%handle, inputs_in_c, size(inputs, kind=c_int), targets_in_c, &
+          size(targets, kind=c_int), count, loss)
+    end if
   end function
 
   integer function predict_float(model, inputs, samples, outputs) result(status)
     type(troika_model), intent(in) :: model
     real(real32), intent(in), target, contiguous :: inputs(..)
-    integer, intent(in) :: samples
+    integer, intent(in), optional :: samples
     real(real32), intent(inout), target, contiguous :: outputs(..)
-    status = c_model_predict(model%handle, c_loc(inputs), int(samples, c_int64_t), type_float, c_loc(outputs))
+    status = predict_arrays(model, [troika_array("", inputs)], samples, [troika_array("", outputs)])
   end function
 
   integer function predict_double(model, inputs, samples, outputs) result(status)
     type(troika_model), intent(in) :: model
     real(real64), intent(in), target, contiguous :: inputs(..)
-    integer, intent(in) :: samples
+    integer, intent(in), optional :: samples
     real(real64), intent(inout), target, contiguous :: outputs(..)
-    status = c_model_predict(model%handle, c_loc(inputs), int(samples, c_int64_t), type_double, c_loc(outputs))
-  end function
-
-  function array_float(name, values) result(array)
-    character(*), intent(in) :: name
-    real(real32), target :: values(..)
-    type(troika_array) :: array
-    array = array_of(name, c_loc(values), size(values, kind=c_int64_t), is_contiguous(values), type_float)
-  end function
-
-  function array_double(name, values) result(array)
-    character(*), intent(in) :: name
-    real(real64), target :: values(..)
-    type(troika_array) :: array
-    array = array_of(name, c_loc(values), size(values, kind=c_int64_t), is_contiguous(values), type_double)
-  end function
-
-  function array_int32(name, values) result(array)
-    character(*), intent(in) :: name
-    integer(int32), target :: values(..)
-    type(troika_array) :: array
-    array = array_of(name, c_loc(values), size(values, kind=c_int64_t), is_contiguous(values), type_int32)
-  end function
-
-  function array_int64(name, values) result(array)
-    character(*), intent(in) :: name
-    integer(int64), target :: values(..)
-    type(troika_array) :: array
-    array = array_of(name, c_loc(values), size(values, kind=c_int64_t), is_contiguous(values), type_int64)
-  end function
-
-  ! A negative count is refused in words.
-  function array_of(name, data, count, contiguous, type) result(array)
-    character(*), intent(in) :: name
-    type(c_ptr), intent(in) :: data
-    integer(c_int64_t), intent(in) :: count
-    logical, intent(in) :: contiguous
-    integer(c_int), intent(in) :: type
-    type(troika_array) :: array
-    array%name = name(:min(len_trim(name), len(array%name) - 1)) // c_null_char
-    array%data = data
-    array%count = merge(count, -1_c_int64_t, contiguous)
-    array%type = type
-  end function
-
-  integer function step_arrays(model, inputs, targets, samples, loss) result(status)
-    type(troika_model), intent(in) :: model
-    type(troika_array), intent(in), target :: inputs(:), targets(:)
-    integer, intent(in) :: samples
-    real(real64), intent(inout) :: loss
-    status = c_model_step_arrays(model%handle, arrays_in_c(inputs), size(inputs, kind=c_int), arrays_in_c(targets), &
-        size(targets, kind=c_int), int(samples, c_int64_t), loss)
-  end function
-
-  integer function loss_arrays(model, inputs, targets, samples, loss) result(status)
-    type(troika_model), intent(in) :: model
-    type(troika_array), intent(in), target :: inputs(:), targets(:)
-    integer, intent(in) :: samples
-    real(real64), intent(inout) :: loss
-    status = c_model_loss_arrays(model%handle, arrays_in_c(inputs), size(inputs, kind=c_int), arrays_in_c(targets), &
-        size(targets, kind=c_int), int(samples, c_int64_t), loss)
+    status = predict_arrays(model, [troika_array("", inputs)], samples, [troika_array("", outputs)])
   end function
 
   integer function predict_arrays(model, inputs, samples, outputs) result(status)
     type(troika_model), intent(in) :: model
     type(troika_array), intent(in), target :: inputs(:), outputs(:)
-    integer, intent(in) :: samples
-    status = c_model_predict_arrays(model%handle, arrays_in_c(inputs), size(inputs, kind=c_int), &
-        int(samples, c_int64_t), arrays_in_c(outputs), size(outputs, kind=c_int))
-  end function
-
-  function arrays_in_c(arrays) result(list)
-    type(troika_array), intent(in), target :: arrays(:)
-    type(c_array) :: list(size(arrays))
-    integer :: i
-    do i = 1, size(arrays)
-      list(i) = c_array(c_loc(arrays(i)%name), arrays(i)%data, arrays(i)%count, arrays(i)%type)
-    end do
+    integer, intent(in), optional :: samples
+    type(c_array) :: inputs_in_c(size(inputs)), outputs_in_c(size(outputs))
+    integer(c_int64_t) :: count
+    type(refusal) :: why
+    count = samples_of(model%handle, inputs, samples)
+    call arrays_in_c(model%handle, troika_input, inputs, count, inputs_in_c, why)
+    call arrays_in_c(model%handle, troika_output, outputs, count, outputs_in_c, why)
+    if (allocated(why%error)) then
+      status = c_refuse(model%handle, call_predict, why%error, why%hint)
+    else
+      status = c_model_predict_arrays(model%handle, inputs_in_c, size(inputs, kind=c_int), count, outputs_in_c, &
+          size(outputs, kind=c_int))
+    end if
   end function
 
   ! How many tensors the model has of a role: troika_input, troika_target or troika_output.
@@ -511,15 +406,10 @@ contains
     integer, intent(in) :: role, index
     type(troika_tensor), intent(out) :: tensor
     type(c_tensor) :: found
-    integer(c_int64_t), pointer :: shape(:)
     status = c_model_tensor(model%handle, int(role, c_int), int(index - 1, c_int), found)
     if (status /= troika_ok) return
     tensor%name = copied(found%name)
-    allocate(tensor%shape(found%dims))
-    if (found%dims > 0) then
-      call c_f_pointer(found%shape, shape, [found%dims])
-      tensor%shape = shape(found%dims:1:-1)
-    end if
+    tensor%shape = shape_of(found)
     tensor%values = found%values
     tensor%classes = found%classes
     tensor%is_whole = found%type == type_int64
@@ -572,19 +462,6 @@ contains
   function troika_last_hint() result(text)
     character(:), allocatable :: text
     text = copied(c_last_hint())
-  end function
-
-  function copied(pointer) result(text)
-    type(c_ptr), intent(in) :: pointer
-    character(:), allocatable :: text
-    character(kind=c_char), pointer :: characters(:)
-    integer :: i, length
-    length = int(c_strlen(pointer))
-    call c_f_pointer(pointer, characters, [length])
-    allocate(character(length) :: text)
-    do i = 1, length
-      text(i:i) = characters(i)
-    end do
   end function
 
 end module

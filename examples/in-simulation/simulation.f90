@@ -92,7 +92,7 @@ contains
     do step = 0, steps - 1
       if (mod(step, 20) == 0) call start(1 + mod(step / 20, 8))
       call observe(inputs, changes)
-      call check(troika_model_step(model, inputs, changes, points, last))
+      call check(troika_model_step(model, inputs, changes, loss=last))
       if (step == 0) first = last
       u(1:points) = u(1:points) + changes / scaling
     end do
@@ -105,7 +105,7 @@ contains
     call start(5)
     u(1:points) = 0.9 * u(1:points)
     call observe(inputs, changes)
-    call check(troika_model_predict(tried, inputs, points, predicted))
+    call check(troika_model_predict(tried, inputs, outputs=predicted))
     error_of = maxval(abs(predicted - changes))
     call check(troika_all_reduce(session, error_of, troika_max, "largest error"))
   end function

@@ -18,6 +18,7 @@ import tempfile
 import unittest
 
 from example_runs import ROOT, Examples, Launching, run_in
+from mpi_programs import mpis
 from slow import main, slow
 
 BUILD, SCRATCH, COMPILER = map(pathlib.Path, sys.argv[1:4])
@@ -111,7 +112,7 @@ class Install(Installed, unittest.TestCase):
 
     def test_public_headers_stand_and_internal_ones_do_not(self):
         include = self.prefix / "include" / "troika"
-        for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data_parallel/data_parallel.h",
+        for header in ("troika.h", "troika.f90", "troika_arrays.f90", "troika_c.f90", "session/session.h", "parallel/data_parallel/data_parallel.h",
                        "parallel/data_parallel/zero_redundancy_optimizer.h", "parallel/pipeline/module_pipeline.h", "comm/group.h"):
             self.assertTrue((include / header).is_file(), header)
         for header in include.rglob("*.h"):
@@ -129,11 +130,11 @@ class Install(Installed, unittest.TestCase):
         self.assertIn("set Torch_DIR to a LibTorch of that version", " ".join(done.stderr.split()))
 
     def test_simulations_in_c_and_fortran_under_mpirun(self):
-        self.check_simulations(mpis()[:1])
+        self.check_simulations(mpis(BUILD)[:1])
 
     @slow
     def test_simulations_under_another_mpirun(self):
-        self.check_simulations(mpis()[1:])
+        self.check_simulations(mpis(BUILD)[1:])
 
     def check_simulations(self, chosen):
         if not chosen:
@@ -211,22 +212,6 @@ def python_with_torch():
     if not python:
         print("left out: programs with a network of Python's, which need TROIKA_TEST_PYTHON: make test sets it", file=sys.stderr)
     return python
-
-
-@functools.lru_cache(maxsize=None)
-def mpis():
-    """Each MPI that there is a plug-in for, with what CMake is told to find it; or what is just called mpirun."""
-    found = []
-    for plugin in sorted(BUILD.glob("libtroika_mpi_*.so"), reverse=True):  # Open MPI first
-        flavour = plugin.stem.removeprefix("libtroika_mpi_")
-        c, fortran, mpirun = (f"{name}.{flavour}" for name in ("mpicc", "mpifort", "mpirun"))
-        if shutil.which(c) and shutil.which(mpirun):
-            found.append({"mpirun": mpirun, "flags": [f"-DMPI_C_COMPILER={c}", f"-DMPI_Fortran_COMPILER={fortran}"]})
-        else:
-            print(f"left out: programs under {mpirun}, because there is no {c} or no {mpirun}", file=sys.stderr)
-    if not found and shutil.which("mpicc") and shutil.which("mpirun"):
-        found.append({"mpirun": "mpirun", "flags": []})
-    return found
 
 
 if __name__ == "__main__":

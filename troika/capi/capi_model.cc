@@ -83,8 +83,7 @@ NamedArrays arrays_of(const troika_array* arrays, int count, const std::string& 
       named.push_back({name, view_of(each.data, {each.count}, scalar_type(each.type), title)});
     } catch (const UsageError& error) {
       const bool names_it = std::string_view(error.what()).starts_with(title);
-      throw UsageError(names_it ? error.what() : title + ": " + error.what(),
-                       each.count < 0 ? "an array of Fortran has to be contiguous" : error.hint());
+      throw UsageError(names_it ? error.what() : title + ": " + error.what(), error.hint());
     }
   }
   return named;
