@@ -6,7 +6,7 @@ module troika_arrays
   implicit none
   private
 
-  public :: troika_array, refusal, samples_of, arrays_in_c, text_of
+  public :: troika_array, refusal, samples_of, arrays_in_c
 
   integer, parameter, public :: troika_input = 0, troika_target = 1, troika_output = 2
   character(6), parameter :: roles(0:2) = ["input ", "target", "output"]
