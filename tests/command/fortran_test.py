@@ -63,6 +63,7 @@ REFUSED = {
     "engine": ("no engine is called 'tcp'", None),
     "time-out": ("a time-out is negative, or no number", None),
     "rendezvous time-out": ("a time-out is negative, or no number", None),
+    "threads": ("a negative number of threads: -2", None),
     "session never opened": ("session is NULL", None),
     "model never made": ("model is NULL", None),
     "assumed size without samples": ("input 'features' is of assumed size", "say how many samples there are"),

@@ -14,7 +14,6 @@ int troika_fortran_refuse(troika_model* model, int call, const char* error, cons
   enum { kStep = 0, kLoss = 1 };
   const auto refuse = [&]() -> ArrayBatch { throw UsageError(error, hint); };
   if (call != kStep && call != kLoss) return guarded_on(model, [&](ArrayModel&) { refuse(); });
-  return guarded_together(model, [&](ArrayModel& own) {
-    (void)(call == kStep ? own.step(refuse) : own.loss(refuse));
-  });
+  return guarded_together(
+      model, [&](ArrayModel& own) { (void)(call == kStep ? own.step(refuse) : own.loss(refuse)); });
 }

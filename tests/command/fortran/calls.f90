@@ -82,6 +82,7 @@ contains
     call say("time-out", troika_open(own, troika_options(timeout_seconds=-1)))
     call say("rendezvous time-out", &
         troika_open_mpi(mpi_comm_self, own, troika_options(rendezvous_timeout_seconds=-0.5_real64)))
+    call say("threads", troika_open_alone(own, troika_options(threads=-2)))
     call say("session never opened", troika_barrier(own))
     call say("model never made", troika_model_step(model, x, y))
     call say("defaults", troika_open_alone(own, troika_options()))
