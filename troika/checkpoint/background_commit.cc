@@ -126,10 +126,12 @@ std::string BackgroundCommit::commit(const std::vector<std::string>& reports) {
       manifest.tensors.insert(report.tensors.begin(), report.tensors.end());
       if (!report.shard.file.empty()) manifest.shards.push_back(report.shard);
     }
-    // As late as can be: a run that has lost its folder in a store must not commit to it.
+    if (settings_.check) settings_.check();
     if (settings_.before) settings_.before(manifest.step);
     // After all files are written, synced and named: the manifest is what makes them a checkpoint.
-    folder_.commit(manifest);
+    // A run that has lost its folder in a store must not commit to it, so it looks again as late as
+    // can be.
+    folder_.commit(manifest, settings_.check);
     (void)folder_.read(manifest.step);  // what is there, before what was there is removed
     remove_old(manifest);
   } catch (const std::exception& error) {

@@ -24,6 +24,9 @@ struct CommitSettings {
   Seconds timeout{1800};  // for ranks that wait for each other's files
   // Returns the steps of checkpoints that stay beside the newest.
   std::function<std::vector<std::int64_t>()> also_keep = {};
+  // Throws where the folder is no longer this program's, which keeps the checkpoint from being
+  // committed: asked before `before`, and before each attempt to write to a store's folder.
+  std::function<void()> check = {};
   // Runs once all files are there and before the manifest is: what it throws keeps the checkpoint
   // from being committed.
   std::function<void(std::int64_t step)> before = {};

@@ -50,7 +50,7 @@ struct Checkpoint::Impl {
         device(the_session.device()),
         folder(std::move(path), key_from(settings.key, "CheckpointSettings::key")),
         commit(folder, the_session,
-               {.keep = settings.keep, .timeout = settings.timeout, .before = [this](auto) {
+               {.keep = settings.keep, .timeout = settings.timeout, .check = [this] {
                   if (lock) lock->check_ownership();
                 }}) {}
 

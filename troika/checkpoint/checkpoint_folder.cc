@@ -129,14 +129,16 @@ Manifest CheckpointFolder::read(std::int64_t step) const {
   throw DataError(files.shown(kManifestFile) + ": it is of step " + std::to_string(manifest.step));
 }
 
-void CheckpointFolder::commit(const Manifest& plain) const {
+void CheckpointFolder::commit(const Manifest& plain, const std::function<void()>& check) const {
   Manifest manifest = plain;
   if (key_) authenticate(manifest, *key_);
   const fs::path folder = step_folder(manifest.step);
   CheckpointFiles(folder).check_files(manifest);
   const std::string text = format_manifest(manifest);
   if (store_) {
-    store_->write(step_name(manifest.step) + "/" + kManifestFile, text);
+    const auto no_check = [] {};
+    store_->write_checked(step_name(manifest.step) + "/" + kManifestFile, text,
+                          check ? check : no_check);
     return;
   }
   write_file_atomically(folder / kManifestFile, text);

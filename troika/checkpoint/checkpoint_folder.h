@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,8 +45,9 @@ class CheckpointFolder {
   [[nodiscard]] Manifest read(std::int64_t step) const;
   // Writes the manifest, which makes it a checkpoint: when this returns, it survives a failure of
   // the machine. Throws DataError, before anything is written, where a file that it names is not
-  // there or has another size; StorageError.
-  void commit(const Manifest& plain) const;
+  // there or has another size; StorageError. In a store, `check` is called right before each
+  // attempt to write it: what it throws keeps the manifest from being written.
+  void commit(const Manifest& plain, const std::function<void()>& check = {}) const;
   // Removes the files beside a manifest that it does not name: those of an attempt before. Throws
   // StorageError.
   void remove_unnamed(const Manifest& manifest) const;

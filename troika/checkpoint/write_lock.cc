@@ -43,10 +43,9 @@ UniqueFd lock_folder(const fs::path& folder, const std::string& hint) {
   return file;  // unlocked where the file system has no locks
 }
 
-WriteLock::WriteLock(const fs::path& place, const std::string& hint, LockedHere held_here,
-                     Seconds patience) {
+WriteLock::WriteLock(const fs::path& place, const std::string& hint, LockedHere held_here) {
   if (is_remote(place.native())) {
-    owner_ = std::make_unique<StoreOwner>(ObjectStore(place.native()), hint, patience);
+    owner_ = std::make_unique<StoreOwner>(ObjectStore(place.native()), hint);
     return;
   }
   try {

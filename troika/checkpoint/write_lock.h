@@ -25,15 +25,16 @@ enum class LockedHere { kRefused, kAllowed };
 // folder in which nothing can be written, are held by no one: what writes there says so.
 class WriteLock {
  public:
-  // Makes the folder. Where another host has marked a store, waits `patience` at most for a sign
-  // that it still lives. Throws UsageError naming who holds the place, with `hint`; of a store
-  // DataError and StorageError as well.
-  WriteLock(const std::filesystem::path& place, const std::string& hint, LockedHere held_here,
-            Seconds patience = StoreOwner::kPatience);
+  // Makes the folder. Where another host has marked a store, waits for a sign that it still lives
+  // (StoreOwner). Throws UsageError naming who holds the place, with `hint`; of a store DataError
+  // and StorageError as well.
+  WriteLock(const std::filesystem::path& place, const std::string& hint, LockedHere held_here);
 
   // Throws StorageError where another program has taken the place, since a mark in a store binds no
   // one. Thread safe.
   void check_ownership() const;
+  // Returns whether that has been found already. Asks no store. Thread safe.
+  [[nodiscard]] bool is_lost() const { return owner_ && owner_->is_lost(); }
 
  private:
   UniqueFd file_;

@@ -2,12 +2,15 @@
 #include <troika/base/file.h>
 #include <troika/storage/first_line_into.h>
 #include <troika/storage/object_store.h>
+#include <troika/storage/outage.h>
 #include <troika/storage/store_library.h>
 #include <troika/storage/store_plugin.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 namespace troika {
@@ -138,13 +141,37 @@ void ObjectStore::read(const std::string& name,
 void ObjectStore::write(const std::string& name,
                         const std::function<std::span<const std::byte>()>& next) const {
   std::string reason;
-  if (store_library().write(url_of(name), next, first_line_into(reason))) return;
+  if (store_library().write(url_of(name), next, store_plugin::Attempts::kMany,
+                            first_line_into(reason))) {
+    return;
+  }
   throw StorageError("cannot write " + shown_path(place_ + "/" + name) + ": " + reason,
                      remote_hint(reason));
 }
 
 void ObjectStore::write(const std::string& name, std::string_view text) const {
   write(name, [&text] { return std::as_bytes(std::span(std::exchange(text, {}))); });
+}
+
+void ObjectStore::write_checked(const std::string& name, std::string_view text,
+                                const std::function<void()>& check) const {
+  const auto attempt = [&] {
+    check();
+    std::string reason;
+    std::string_view rest = text;
+    const auto next = [&rest] { return std::as_bytes(std::span(std::exchange(rest, {}))); };
+    const bool is_written = store_library().write(url_of(name), next, store_plugin::Attempts::kOne,
+                                                  first_line_into(reason));
+    if (!is_written && reason.empty()) reason = "it fails without a reason";
+    return is_written ? std::string() : reason;
+  };
+  const RetryClock clock{
+      [] { return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count(); },
+      [](double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }};
+  const std::string reason = repeat_attempts(store_patience().count(), attempt, is_outage, clock);
+  if (reason.empty()) return;
+  throw StorageError("cannot write " + shown_path(place_ + "/" + name) + ": " + reason,
+                     remote_hint(reason));
 }
 
 void ObjectStore::upload(const std::filesystem::path& from, const std::string& name) const {

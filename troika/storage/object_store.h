@@ -85,6 +85,12 @@ class ObjectStore {
   void write(const std::string& name,
              const std::function<std::span<const std::byte>()>& next) const;
   void write(const std::string& name, std::string_view text) const;
+  // Writes a small file, in as many attempts as the patience of this process allows. Calls `check`
+  // right before each: what it throws ends the call. For a program that may write only as long as
+  // the place is its own. An attempt takes no longer than the time-outs of the store. Throws
+  // StorageError.
+  void write_checked(const std::string& name, std::string_view text,
+                     const std::function<void()>& check) const;
   // Copies a file of this host to the store. Throws StorageError; nothing new is there then.
   void upload(const std::filesystem::path& from, const std::string& name) const;
   // Copies a file of the store to this host, where it appears whole or not at all. Throws

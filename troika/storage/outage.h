@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 
 namespace troika {
 
@@ -13,14 +15,40 @@ namespace troika {
 // person waits for.
 inline constexpr double kFewSeconds = 5;
 
+// No pause between two attempts is longer, in seconds.
+inline constexpr double kLongestRetryPause = 30;
+
 // Returns the seconds to wait before retry number `retries` (from 0) of a request that was first
 // made `waited` seconds ago: half a second, twice as long each time, at most 30 s, and never beyond
 // `patience` seconds in all.
 [[nodiscard]] inline double retry_pause(std::int64_t retries, double waited, double patience) {
-  constexpr double kFirst = 0.5, kMost = 30;
+  constexpr double kFirst = 0.5;
   const double growing =
       kFirst * std::exp2(static_cast<double>(std::min<std::int64_t>(retries, 10)));
-  return std::clamp(patience - waited, 0.0, std::min(growing, kMost));
+  return std::clamp(patience - waited, 0.0, std::min(growing, kLongestRetryPause));
+}
+
+// The time of repeat_attempts(): of the process, or of a test.
+struct RetryClock {
+  std::function<double()> now;        // in seconds of any steady clock
+  std::function<void(double)> pause;  // returns so many seconds later
+};
+
+// Calls `attempt` until it returns an empty text, with growing pauses for `patience` seconds. It
+// returns why it has failed otherwise, and `may_pass` whether that reason is worth another attempt.
+// Returns the last reason; empty where an attempt has gone well.
+[[nodiscard]] inline std::string repeat_attempts(
+    double patience, const std::function<std::string()>& attempt,
+    const std::function<bool(const std::string&)>& may_pass, const RetryClock& clock) {
+  std::optional<double> first_failure;
+  for (std::int64_t retries = 0;; ++retries) {
+    std::string reason = attempt();
+    if (reason.empty() || !may_pass(reason)) return reason;
+    const double now = clock.now();
+    if (!first_failure) first_failure = now;
+    if (now - *first_failure >= patience) return reason;
+    clock.pause(retry_pause(retries, now - *first_failure, patience));
+  }
 }
 
 // Decides which failure of a request begins an outage, so that each outage is told once, however

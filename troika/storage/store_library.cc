@@ -24,6 +24,10 @@ class StoreSettings {
     patience_ = seconds;
     if (plugin_ != nullptr) apply();
   }
+  [[nodiscard]] Seconds patience() {
+    const std::scoped_lock lock(mutex_);
+    return patience_;
+  }
   void set_cache(const std::filesystem::path& folder, std::uint64_t most_bytes) {
     const std::scoped_lock lock(mutex_);
     if (cache_) return;
@@ -79,6 +83,10 @@ const store_plugin::StorePlugin& store_library() {
 
 void set_store_patience(Seconds seconds) {
   settings().set_patience(seconds);
+}
+
+Seconds store_patience() {
+  return settings().patience();
 }
 
 void set_store_cache(const std::filesystem::path& folder, std::uint64_t most_bytes) {

@@ -2,6 +2,7 @@
 // process.
 #pragma once
 
+#include <troika/base/time.h>
 #include <troika/storage/store_plugin.h>
 
 namespace troika {
@@ -9,5 +10,7 @@ namespace troika {
 // Returns the plug-in, loaded at the first call. Throws UsageError where this build has none.
 // Thread safe.
 [[nodiscard]] const store_plugin::StorePlugin& store_library();
+// Returns how long requests that fail are made again. Thread safe.
+[[nodiscard]] Seconds store_patience();
 
 }  // namespace troika

@@ -42,6 +42,10 @@ enum class Caching { kNothing, kBlocks };
 // an error.
 enum class Missing { kIsAnError, kIsEmpty };
 
+// Says how often a request that fails for a reason that may pass is made: once, for callers that
+// look at something before each attempt, or again for the patience of this process.
+enum class Attempts { kOne, kMany };
+
 // A file that is read at any place. A function that returns false has passed the reason to `error`.
 // Thread safe.
 class OpenFile {
@@ -68,7 +72,7 @@ class StorePlugin {
   [[nodiscard]] virtual bool read(const std::string& uri, Caching keep, const TakeBytes& take,
                                   const TakeText& error) const = 0;
   // Writes a file. If `next` throws, the file is not made and the exception passes.
-  [[nodiscard]] virtual bool write(const std::string& uri, const NextBytes& next,
+  [[nodiscard]] virtual bool write(const std::string& uri, const NextBytes& next, Attempts attempts,
                                    const TakeText& error) const = 0;
   // Has requests that fail for a reason that may pass made again for so many seconds. `warning` is
   // called with the reason once an outage, from any thread.

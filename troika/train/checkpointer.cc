@@ -118,8 +118,8 @@ CommitSettings Checkpointer::settings() {
     }
     return steps;
   };
+  settings.check = [this] { check_ownership(); };
   settings.before = [this](std::int64_t step) {
-    if (claim_ != nullptr) claim_->check_ownership();
     sync_metrics(run_);  // which go on from its step
     if (folder_.store()) upload_run_files(*folder_.store(), step, run_);
   };
@@ -132,6 +132,10 @@ CommitSettings Checkpointer::settings() {
     }
   };
   return settings;
+}
+
+void Checkpointer::check_ownership() const {
+  if (claim_ != nullptr) claim_->check_ownership();
 }
 
 bool Checkpointer::is_wanted() const {
@@ -152,6 +156,8 @@ bool Checkpointer::is_due(std::int64_t step, const StepNotes& notes) const {
 void Checkpointer::after_step(std::int64_t step, const StepNotes& notes,
                               const std::function<StateDict()>& state) {
   log_problem(commit_.take_problem());
+  // What follows could not be kept.
+  if (claim_ != nullptr && claim_->is_lost()) claim_->check_ownership();
   if (!is_due(step, notes)) return;
   finish();
   const std::int64_t most = recipe_.checkpoint.staging_bytes;

@@ -51,7 +51,8 @@ class Checkpointer {
 
   // Collective, after each step but the last: takes a checkpoint where one is due, once the one
   // before is there. `state` returns the state of the run. A checkpoint that cannot be written is a
-  // warning, and the run goes on.
+  // warning, and the run goes on. Throws StorageError on rank 0 where another run has taken the
+  // place of the checkpoints.
   void after_step(std::int64_t step, const StepNotes& notes,
                   const std::function<StateDict()>& state);
   // Collective, after the last step: takes one where the recipe asks for any, so that the run can
@@ -77,6 +78,7 @@ class Checkpointer {
   void mark_doubtful();
   [[nodiscard]] bool is_due(std::int64_t step, const StepNotes& notes) const;
   [[nodiscard]] CommitSettings settings();
+  void check_ownership() const;
   void log_problem(const std::string& problem) const;
   void begin(std::int64_t step, const StateDict& state, std::uint64_t most_copied);
 

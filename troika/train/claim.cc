@@ -169,15 +169,16 @@ RunClaim::RunClaim(const Recipe& recipe, Existing existing)
 
 void RunClaim::lock_checkpoints(const Recipe& recipe) {
   if (recipe.checkpoint.folder == kRunFolder) return;
-  // The others wait for this rank as for the rendezvous.
-  const Seconds patience =
-      std::min(StoreOwner::kPatience, Seconds(recipe.comm.rendezvous_timeout_seconds / 2));
   checkpoint_lock_ =
-      std::make_unique<WriteLock>(checkpoints_.path(), kHeldHint, LockedHere::kRefused, patience);
+      std::make_unique<WriteLock>(checkpoints_.path(), kHeldHint, LockedHere::kRefused);
 }
 
 void RunClaim::check_ownership() const {
   if (checkpoint_lock_) checkpoint_lock_->check_ownership();
+}
+
+bool RunClaim::is_lost() const {
+  return checkpoint_lock_ && checkpoint_lock_->is_lost();
 }
 
 // A machine that is new has nothing of the run. One that has lost its checkpoints only has not
@@ -304,7 +305,10 @@ Claim claim_on_all_ranks(Rendezvous& rendezvous, const Recipe& recipe, Existing 
     if (world.size > 1) rendezvous.store().set(kClaimKey, word);
   };
   if (world.rank > 0) {
-    const Deadline deadline = Deadline::in(start_timeout(recipe));
+    // Rank 0 may have to see whether another host still writes there.
+    const bool is_in_store = is_remote(recipe.checkpoint.folder);
+    const Deadline deadline =
+        Deadline::in(start_timeout(recipe) + (is_in_store ? StoreLease::kLongestTake : Seconds(0)));
     const std::string word = rendezvous.store().get(kClaimKey, deadline);
     if (!word.starts_with(kRefused)) return static_cast<Claim>(std::stoi(word));
     rendezvous.leave(deadline);

@@ -48,6 +48,9 @@ class RunClaim {
   // Throws StorageError where another run writes where this one's checkpoints lie, since a mark in
   // a store binds no one.
   void check_ownership() const;
+  // Returns whether that has been found already: the run cannot keep anything any more. Asks no
+  // store. Thread safe.
+  [[nodiscard]] bool is_lost() const;
 
  private:
   // Locks the place of the checkpoints, unless that is the run's folder.

@@ -53,6 +53,15 @@ TEST_F(Stored, GivesBackWhatItWasGiven) {
   EXPECT_THAT(names_in(store_), ElementsAre("step-2/b"));
 }
 
+TEST_F(Stored, WritesOnlyWhatTheCheckAllows) {
+  int checks = 0;
+  store_.write_checked("a", "text", [&] { ++checks; });
+  EXPECT_EQ(checks, 1);
+  EXPECT_EQ(store_.read("a", 10), "text");
+  EXPECT_THROW(store_.write_checked("a", "other", [] { throw UsageError("taken"); }), UsageError);
+  EXPECT_EQ(store_.read("a", 10), "text");
+}
+
 TEST_F(Stored, RefusesWhatIsTooLong) {
   store_.upload(file("longer"), "a");
   try {

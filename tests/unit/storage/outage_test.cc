@@ -24,6 +24,32 @@ TEST(Outage, PausesGrowAndEndWithThePatience) {
   EXPECT_EQ(retry_pause(3, 400, 300), 0);  // requests themselves take time
 }
 
+// What the caller looks at is looked at again before each attempt.
+TEST(Outage, AttemptsAreMadeUntilOneGoesWellOrTheReasonStays) {
+  double now = 0;
+  std::vector<double> attempts;
+  const RetryClock clock{[&] { return now; }, [&](double seconds) { now += seconds; }};
+  const auto fail_until = [&](double end, const char* reason, double patience) {
+    now = 0;
+    attempts.clear();
+    return repeat_attempts(
+        patience,
+        [&] {
+          attempts.push_back(now);
+          return std::string(now < end ? reason : "");
+        },
+        is_outage, clock);
+  };
+  EXPECT_EQ(fail_until(5, "NETWORK", 300), "");
+  EXPECT_EQ(attempts, (std::vector<double>{0, 0.5, 1.5, 3.5, 7.5}));
+  EXPECT_EQ(fail_until(1000, "NETWORK", 40), "NETWORK");
+  EXPECT_EQ(attempts.back(), 40);
+  EXPECT_EQ(fail_until(1000, "ACCESS_DENIED", 40), "ACCESS_DENIED");
+  EXPECT_EQ(attempts, std::vector<double>{0});
+  EXPECT_EQ(fail_until(1000, "NETWORK", 0), "NETWORK");
+  EXPECT_EQ(attempts, std::vector<double>{0});
+}
+
 TEST(Outage, IsToldOnceHoweverManyRequestsFail) {
   OutageNotice notice;
   EXPECT_TRUE(notice.begins(1000));

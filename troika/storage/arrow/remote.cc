@@ -137,9 +137,10 @@ arrow::Result<RemoteFiles::Input> RemoteFiles::open_remote(const std::string& ur
 }
 
 // A stream that ends without Abort() makes the file of what it has been given (arrow#40502).
-arrow::Status RemoteFiles::write(const std::string& uri, const NextBytes& next) const {
+arrow::Status RemoteFiles::write(const std::string& uri, const NextBytes& next,
+                                 Attempts attempts) const {
   const Uri parsed = parse(uri);
-  ARROW_ASSIGN_OR_RAISE(const FileSystem system, file_system(parsed.root, parsed.query));
+  ARROW_ASSIGN_OR_RAISE(const FileSystem system, file_system(parsed.root, parsed.query, attempts));
   const std::string path = inner_path(parsed);
   if (parsed.root.starts_with("file:")) {
     ARROW_RETURN_NOT_OK(system->CreateDir(path.substr(0, path.rfind('/'))));
@@ -170,21 +171,27 @@ arrow::Status RemoteFiles::remove(const std::string& uri) const {
 }
 
 arrow::Result<RemoteFiles::FileSystem> RemoteFiles::file_system(const std::string& root,
-                                                                const std::string& query) const {
+                                                                const std::string& query,
+                                                                Attempts attempts) const {
   const std::scoped_lock lock(mutex_);
-  const auto found = known_.find(root + query);
-  if (found != known_.end()) return known_[root] = found->second;
+  const std::string used = query.empty() ? latest_query_[root] : query;
+  const auto found = known_.find({attempts, root + used});
+  if (found != known_.end()) {
+    latest_query_[root] = used;
+    return found->second;
+  }
   arrow::fs::FileSystemFactoryOptions options;
   if (root.starts_with("s3:")) {
     ARROW_RETURN_NOT_OK(load_s3());
     options.emplace_back("retry_strategy",
-                         std::shared_ptr<arrow::fs::S3RetryStrategy>(new PatientRetries()));
+                         std::shared_ptr<arrow::fs::S3RetryStrategy>(new PatientRetries(attempts)));
   }
   arrow::Result<FileSystem> made = arrow::fs::FileSystemFromUriAndOptions(
-      root + (root.ends_with("//") ? "/" : "") + query, options);
+      root + (root.ends_with("//") ? "/" : "") + used, options);
   finalize_at_exit();
-  if (made.ok()) known_[root] = known_[root + query] = *made;
-  return made;
+  if (!made.ok()) return made;
+  latest_query_[root] = used;
+  return known_[{attempts, root + used}] = *made;
 }
 
 }  // namespace troika::store_plugin

@@ -51,6 +51,7 @@ double Patience::pause(std::int64_t retries, double waited) const {
 }
 
 bool PatientRetries::ShouldRetry(const AWSErrorDetail& error, std::int64_t retries) {
+  if (attempts_ == Attempts::kOne) return false;
   if (retries == 0) first_failure() = now();
   return Patience::instance().allows(now() - first_failure(), error.should_retry, error.message);
 }

@@ -33,13 +33,18 @@ class Patience {
   bool has_answered_ = false;
 };
 
-// Makes S3's requests again for as long as the patience of this process lasts. Arrow calls it on
-// the thread of the request; each request is of one thread.
+// Makes S3's requests once, or again for as long as the patience of this process lasts. Arrow calls
+// it on the thread of the request; each request is of one thread.
 class PatientRetries final : public arrow::fs::S3RetryStrategy {
  public:
+  explicit PatientRetries(Attempts attempts) : attempts_(attempts) {}
+
   bool ShouldRetry(const AWSErrorDetail& error, std::int64_t retries) override;
   std::int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail& error,
                                              std::int64_t retries) override;
+
+ private:
+  Attempts attempts_;
 };
 
 }  // namespace troika::store_plugin

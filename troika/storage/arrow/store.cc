@@ -55,9 +55,9 @@ class Store final : public StorePlugin {
                           const TakeText& error) const override {
     return passed(read_all(uri, keep, take), error);
   }
-  [[nodiscard]] bool write(const std::string& uri, const NextBytes& next,
+  [[nodiscard]] bool write(const std::string& uri, const NextBytes& next, Attempts attempts,
                            const TakeText& error) const override {
-    return passed(RemoteFiles::instance().write(uri, next), error);
+    return passed(RemoteFiles::instance().write(uri, next, attempts), error);
   }
   void set_patience(double seconds, const TakeText& warning) const override {
     Patience::instance().set(seconds, warning);

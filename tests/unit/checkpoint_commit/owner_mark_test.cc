@@ -1,7 +1,7 @@
 // The mark that a run leaves in an object store. Stores themselves are tried with the command.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <troika/checkpoint/store_owner.h>
+#include <troika/checkpoint/owner_mark.h>
 #include <unistd.h>
 
 namespace troika {
