@@ -6,6 +6,7 @@
 #include <troika/base/text.h>
 #include <troika/base/text_table.h>
 #include <troika/base/units.h>
+#include <troika/checkpoint/doubt.h>
 #include <troika/checkpoint/encryption.h>
 #include <troika/cli/checkpoint_models.h>
 #include <troika/cli/checkpoint_step.h>
@@ -108,9 +109,9 @@ class Listing {
     cells_.emplace_back(step, std::move(row));
   }
   void note_doubt(const Manifest& manifest) {
-    const auto doubt = manifest.provenance.find(kDoubt);
-    if (doubt == manifest.provenance.end()) return;
-    if (doubtful_.empty()) doubt_ = doubt->second;
+    const std::string doubt = doubt_of(manifest);
+    if (doubt.empty()) return;
+    if (doubtful_.empty()) doubt_ = doubt;
     doubtful_.insert(manifest.step);
   }
   [[nodiscard]] std::string figure_text(std::int64_t step) const {

@@ -80,7 +80,8 @@ std::int64_t step_to_reshard(const ModelArguments& options, const CheckpointFold
 
 // The files that a run goes on with, beside its checkpoints.
 void copy_run_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const char* name : {"recipe.toml", "data.json", "metrics.jsonl", "best.safetensors"}) {
+  for (const char* name : {"recipe.toml", "data.json", "metrics.jsonl", "best.safetensors",
+                           "best.safetensors.doubt"}) {
     std::error_code error;
     if (!std::filesystem::exists(from / name, error)) continue;
     std::filesystem::copy_file(from / name, to / name, error);

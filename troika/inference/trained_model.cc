@@ -58,6 +58,7 @@ struct TrainedModel::Impl {
     if (which != SavedModel::kBest && std::filesystem::exists(run / "checkpoints")) {
       warn_of_older_model(run);
     }
+    warn_of_doubt(path);
     recipe.model.kind().adapt_to_run(recipe.model.options(), path);
     recipe.train.precision = resolve_precision(precision.value_or(recipe.train.precision), chosen);
     ModelPlacement placement;

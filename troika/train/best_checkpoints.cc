@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/checkpoint/doubt.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
@@ -21,7 +22,7 @@ bool is_better(double one, double other, const std::string& metric) {
 
 std::optional<double> held_out_figure(const Manifest& manifest) {
   const auto number = manifest.numbers.find(kHeldOutNumber);
-  if (number == manifest.numbers.end()) return std::nullopt;
+  if (number == manifest.numbers.end() || !doubt_of(manifest).empty()) return std::nullopt;
   const double* value = std::get_if<double>(&number->second);
   return value == nullptr ? std::nullopt : std::optional(*value);
 }

@@ -17,7 +17,8 @@ namespace troika {
 // the held-out loss; absent where it was not evaluated.
 inline constexpr const char* kHeldOutNumber = "held_out";
 
-// Returns the figure of a checkpoint's model; nullopt where it was not evaluated after that step.
+// Returns the figure of a checkpoint's model; nullopt where it was not evaluated after that step,
+// or is in doubt (checkpoint/doubt.h).
 [[nodiscard]] std::optional<double> held_out_figure(const Manifest& manifest);
 // Returns what [train] best_metric of its recipe names; "none" where it has no recipe that can be
 // read.

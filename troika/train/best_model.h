@@ -32,6 +32,8 @@ class BestModel {
   // "best.without_gain"), and take it back.
   void save(StateDict& state) const;
   void load(const StateDict& state);
+  // Has the next evaluation count as the best, where the file of the best model cannot be kept.
+  void forget_best() { best_.reset(); }
   // Returns whether the run ends because so many evaluations in a row have brought no gain.
   [[nodiscard]] bool gives_up() const { return patience_ > 0 && without_gain_ >= patience_; }
 

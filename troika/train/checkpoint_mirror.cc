@@ -19,16 +19,18 @@ std::string name_in_step(std::int64_t step, const std::string& file) {
 
 }  // namespace
 
-CheckpointMirror::CheckpointMirror(const std::string& url, fs::path run)
-    : copies_(url), run_(std::move(run)) {}
+CheckpointMirror::CheckpointMirror(const std::string& url, fs::path run,
+                                   std::optional<EncryptionKey> key)
+    : copies_(url, std::move(key)), run_(std::move(run)) {}
 
 std::optional<CheckpointMirror> CheckpointMirror::of(const Recipe& recipe) {
   if (recipe.checkpoint.mirror == kNoMirror) return std::nullopt;
-  return CheckpointMirror(place_below(recipe.checkpoint.mirror, recipe.name), run_folder(recipe));
+  return CheckpointMirror(place_below(recipe.checkpoint.mirror, recipe.name), run_folder(recipe),
+                          key_of(recipe));
 }
 
 void CheckpointMirror::claim() {
-  if (lock_) return lock_->check_ownership();
+  if (lock_) return check_ownership();
   try {
     lock_ = std::make_unique<WriteLock>(
         copies_.path(), "give one of them another checkpoint.mirror", LockedHere::kRefused);
@@ -39,6 +41,15 @@ void CheckpointMirror::claim() {
   }
 }
 
+void CheckpointMirror::check_ownership() const {
+  if (lock_) lock_->check_ownership();
+}
+
+void CheckpointMirror::mark_doubtful(std::int64_t first, const std::string& reason) {
+  claim();
+  troika::mark_doubtful(copies_, first, reason, [this] { check_ownership(); });
+}
+
 void CheckpointMirror::copy(const CheckpointFolder& folder, std::int64_t step) {
   claim();
   const fs::path from = folder.step_folder(step);
@@ -47,17 +58,24 @@ void CheckpointMirror::copy(const CheckpointFolder& folder, std::int64_t step) {
     store().upload(from / shard.file, name_in_step(step, shard.file));
   }
   upload_run_files(store(), step, run_);
-  store().upload(from / kManifestFile, name_in_step(step, kManifestFile));
+  copies_.commit(manifest, [this] { check_ownership(); });
   copies_.remove_old(step, 0, folder.steps());
 }
 
 std::optional<std::int64_t> CheckpointMirror::restore(
     const CheckpointFolder& folder, const std::function<bool(const Manifest&)>& is_wanted,
+    TakeDoubtful doubtful,
     const std::function<void(std::int64_t, const std::string&)>& on_damaged) const {
+  std::string first_objection;
   for (const std::int64_t step : copies_.steps()) {
     try {
       const Manifest manifest = copies_.read(step);
       if (!is_wanted(manifest)) continue;
+      if (const std::string objection = objection_to(manifest, doubtful); !objection.empty()) {
+        if (first_objection.empty()) first_objection = objection;
+        on_damaged(step, objection);
+        continue;
+      }
       fetch(folder, manifest);
       return step;
     } catch (const MissingKeyError&) {
@@ -66,7 +84,10 @@ std::optional<std::int64_t> CheckpointMirror::restore(
       on_damaged(step, error.what());
     }
   }
-  return std::nullopt;
+  if (first_objection.empty()) return std::nullopt;
+  throw DataError(
+      "no copy of a checkpoint in " + shown_place(place()) + " can be used: " + first_objection,
+      "--resume goes on from it all the same, --overwrite starts the run again");
 }
 
 void CheckpointMirror::fetch(const CheckpointFolder& folder, const Manifest& manifest) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/checkpoint/checkpoint_folder.h>
+#include <troika/checkpoint/doubt.h>
 #include <troika/checkpoint/write_lock.h>
 #include <troika/storage/object_store.h>
 
@@ -30,17 +31,22 @@ class CheckpointMirror {
   // takes the place for this run (checkpoint/write_lock.h). Throws StorageError, and UsageError
   // where another run copies there; no part of a checkpoint counts then.
   void copy(const CheckpointFolder& folder, std::int64_t step);
+  // Marks the copies of step `first` and later (checkpoint/doubt.h). Throws as copy() does.
+  void mark_doubtful(std::int64_t first, const std::string& reason);
   // Copies the newest checkpoint that is whole to this host. Where the run's folder has no recipe,
   // the files of its run come as well, the recipe last. Returns its step, or nothing where there is
   // none. `is_wanted` is asked for each, and `on_damaged` hears of those that are not used. Throws
-  // DataError, StorageError.
+  // DataError, also where all that could be used are in doubt; StorageError.
   std::optional<std::int64_t> restore(
       const CheckpointFolder& folder, const std::function<bool(const Manifest&)>& is_wanted,
+      TakeDoubtful doubtful,
       const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged) const;
 
  private:
-  CheckpointMirror(const std::string& url, std::filesystem::path run);
+  CheckpointMirror(const std::string& url, std::filesystem::path run,
+                   std::optional<EncryptionKey> key);
   void claim();
+  void check_ownership() const;
   void fetch(const CheckpointFolder& folder, const Manifest& manifest) const;
   [[nodiscard]] const ObjectStore& store() const { return *copies_.store(); }
 

@@ -9,10 +9,12 @@
 #include <troika/observe/log.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/session/rank_name.h>
+#include <troika/train/best_model.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/claim.h>
 #include <troika/train/run_files.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/saved_model.h>
 
 #include <algorithm>
 #include <utility>
@@ -215,44 +217,60 @@ void Checkpointer::take_last(std::int64_t step, const StateDict& state) {
                      "what was there before is kept");
 }
 
-void Checkpointer::doubt(const DataDoubt& doubt) {
+void Checkpointer::doubt(const DataDoubt& doubt, const BestModel& best) {
   const std::int64_t before = std::exchange(doubt_, doubt).certain;
   doubtful_from_ = std::min(doubt.possible, doubt.certain);
-  if (doubt.certain < before) mark_doubtful();
+  if (doubt.certain < before) mark_doubtful(best);
 }
 
-void Checkpointer::mark_doubtful() {
+void Checkpointer::mark_doubtful(const BestModel& best) {
   finish();
   provenance_[kDoubt] = doubt_.reason;  // of those that follow
   if (job_.rank() != 0) return;
-  try {
-    for (const std::int64_t each : folder_.steps()) {
-      if (each < doubt_.certain) continue;
-      Manifest manifest = folder_.read(each);
-      manifest.provenance[kDoubt] = doubt_.reason;
-      folder_.commit(manifest);
+  const std::int64_t first = doubt_.certain;
+  const auto mark = [](const char* what, FunctionRef<void()> act) {
+    try {
+      act();
+    } catch (const std::exception& error) {
+      log_warning(std::string(what) + " in doubt is not marked: " + error.what());
     }
-  } catch (const std::exception& error) {
-    log_warning("a checkpoint in doubt is not marked: " + std::string(error.what()));
+  };
+  mark("a checkpoint",
+       [&] { troika::mark_doubtful(folder_, first, doubt_.reason, [this] { check_ownership(); }); });
+  mark("a checkpoint in the mirror", [&] {
+    if (mirror_) mirror_->mark_doubtful(first, doubt_.reason);
+  });
+  mark("the best model", [&] {
+    if (best.best() && best.best()->step >= first) {
+      troika::mark_doubtful(best_model_path(run_), doubt_.reason);
+    }
+  });
+}
+
+bool Checkpointer::has_doubtful_best() const {
+  const std::string own = job_.rank() == 0 ? doubt_of(best_model_path(run_)) : "";
+  const std::string doubt = job_.gather(own, "best model").front();
+  if (doubt.empty()) return false;
+  if (job_.rank() == 0) {
+    log_warning("the best model is in doubt, and the next evaluation's takes its place: " + doubt);
   }
+  return true;
 }
 
 ResumedState resume_newest(const CheckpointFolder& folder, const Job& job, Trainer& trainer,
                            TakeDoubtful doubtful) {
-  const auto objection = [&](const Manifest& manifest) {
-    const auto doubt = manifest.provenance.find(kDoubt);
-    if (doubtful == TakeDoubtful::kYes || doubt == manifest.provenance.end()) return std::string();
-    return "it is in doubt: " + doubt->second;
-  };
   std::optional<StateReader> reader = open_newest(
       folder, readers_of(job),
       [](std::int64_t step, const std::string& problem) {
         log_warning(name_of_checkpoint(step) + " is not used: " + problem);
       },
-      objection);
+      [doubtful](const Manifest& manifest) { return objection_to(manifest, doubtful); });
   if (!reader) {
     throw DataError("there is no checkpoint in " + folder.shown(),
                     "--overwrite starts the run again, from its first step");
+  }
+  if (const std::string doubt = doubt_of(reader->manifest()); !doubt.empty() && job.rank() == 0) {
+    log_warning(name_of_checkpoint(reader->manifest().step) + " is in doubt, and used: " + doubt);
   }
   const auto has = [&](const std::string& name) { return reader->has(name); };
   StateDict state = trainer.places(has);

@@ -3,6 +3,7 @@
 
 #include <troika/checkpoint/background_commit.h>
 #include <troika/checkpoint/checkpoint_folder.h>
+#include <troika/checkpoint/doubt.h>
 #include <troika/recipe/recipe.h>
 #include <troika/server/compared_data.h>
 #include <troika/train/best_checkpoints.h>
@@ -19,6 +20,7 @@
 
 namespace troika {
 
+class BestModel;
 class RunClaim;
 
 // Return where the checkpoints of a run lie: as its recipe says, and, for commands, as the recipe
@@ -29,9 +31,6 @@ class RunClaim;
 // Returns the file that asks a run for a checkpoint: it is taken after the step that is under way,
 // and the file is removed.
 [[nodiscard]] std::filesystem::path checkpoint_request_path(const std::filesystem::path& run);
-
-// The name, in a manifest's provenance, of the reason why a checkpoint is in doubt.
-inline constexpr const char* kDoubt = "doubt";
 
 // Ranks copy their parts and write them in the background. Rank 0 commits a checkpoint as soon as
 // all files are written, whatever the step under way does (BackgroundCommit).
@@ -61,12 +60,15 @@ class Checkpointer {
   // Collective: takes one now, and returns when it is there. Throws StorageError where it cannot be
   // written.
   void take_last(std::int64_t step, const StateDict& state);
-  // Collective, after each step: marks the checkpoints of doubt.certain and of later steps in their
-  // manifests, as kDoubt, those too that are yet to be taken. While there may be a doubt, the
-  // newest checkpoint without one is not removed, whatever `keep` says.
-  void doubt(const DataDoubt& doubt);
+  // Collective, after each step: marks what has been kept of doubt.certain and of later steps:
+  // checkpoints, those too that are yet to be taken, their copies in a mirror, and the best model
+  // if it is of one of them. While there may be a doubt, the newest checkpoint without one is not
+  // removed, whatever `keep` says.
+  void doubt(const DataDoubt& doubt, const BestModel& best);
   // Collective: returns when none is under way. One that could not be written is a warning.
   void finish();
+  // Collective: returns whether the best model that lies in the run's folder is in doubt.
+  [[nodiscard]] bool has_doubtful_best() const;
   // Gives what is being written the time to become a checkpoint, before the run ends with this
   // error. Not collective. The wait is short for an error that is another rank's, which may have
   // died before its file was there.
@@ -75,7 +77,7 @@ class Checkpointer {
   [[nodiscard]] std::uint64_t staging_bytes() const { return staging_bytes_; }
 
  private:
-  void mark_doubtful();
+  void mark_doubtful(const BestModel& best);
   [[nodiscard]] bool is_due(std::int64_t step, const StepNotes& notes) const;
   [[nodiscard]] CommitSettings settings();
   void check_ownership() const;
@@ -103,9 +105,6 @@ struct ResumedState {
   StateDict state;
   Metadata provenance;
 };
-
-// The treatment of checkpoints with kDoubt.
-enum class TakeDoubtful { kNo, kYes };
 
 // Collective: brings the state of the newest checkpoint of the run that is whole into the trainer,
 // and returns it. Damaged ones, and those in doubt, are told in warnings. Throws DataError where

@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 bool is_run_file(const std::string& name) {
   return name == "recipe.toml" || name == "data.json" || name == "metrics.jsonl" ||
          name == "dump" || name == "ledger" || name == "model.safetensors" ||
-         name == "best.safetensors" || name == "config.json" || name == "checkpoints" ||
-         name == kRunTokenizer || name == ".checkpoint-now" || name.starts_with(".tmp-") ||
-         name.starts_with("events.out.tfevents.") ||
+         name == "best.safetensors" || name == "best.safetensors.doubt" || name == "config.json" ||
+         name == "checkpoints" || name == kRunTokenizer || name == ".checkpoint-now" ||
+         name.starts_with(".tmp-") || name.starts_with("events.out.tfevents.") ||
          (name.starts_with("trace") && name.ends_with(".json"));
 }
 
@@ -193,10 +193,10 @@ void RunClaim::restore(const Recipe& recipe, Existing existing) const {
   if (!mirror) return;
   const bool is_finished = fs::exists(summary_path(run_)) && existing != Existing::kResume;
   const bool lacks_checkpoints = has_taken_a_step(run_) && checkpoints_.steps().empty();
-  if (!has_run || (lacks_checkpoints && !is_finished)) restore_from_mirror(*mirror);
+  if (!has_run || (lacks_checkpoints && !is_finished)) restore_from_mirror(*mirror, existing);
 }
 
-void RunClaim::restore_from_mirror(const CheckpointMirror& mirror) const {
+void RunClaim::restore_from_mirror(const CheckpointMirror& mirror, Existing existing) const {
   const bool has_run = fs::exists(recipe_path(run_));
   const auto is_of_this_run = [&](const Manifest& manifest) {
     if (!has_run) return true;
@@ -204,8 +204,10 @@ void RunClaim::restore_from_mirror(const CheckpointMirror& mirror) const {
     const auto changes = changes_between(its, recipe_of_run(run_));
     return std::ranges::count(changes, MayChange::kNever, &KeyChange::may) == 0;
   };
-  const auto step =
-      mirror.restore(checkpoints_, is_of_this_run, [](std::int64_t damaged, const auto& problem) {
+  const TakeDoubtful doubtful =
+      existing == Existing::kResume ? TakeDoubtful::kYes : TakeDoubtful::kNo;
+  const auto step = mirror.restore(
+      checkpoints_, is_of_this_run, doubtful, [](std::int64_t damaged, const auto& problem) {
         log_warning("the copy of the checkpoint of step " + std::to_string(damaged) +
                     " is not used: " + problem);
       });

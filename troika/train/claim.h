@@ -57,7 +57,7 @@ class RunClaim {
   void lock_checkpoints(const Recipe& recipe);
   // Fetch what is not there.
   void restore(const Recipe& recipe, Existing existing) const;
-  void restore_from_mirror(const CheckpointMirror& mirror) const;
+  void restore_from_mirror(const CheckpointMirror& mirror, Existing existing) const;
   void restore_run_files() const;
   // Fetches them too where the run has gone on elsewhere meanwhile.
   void catch_up() const;

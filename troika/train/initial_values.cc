@@ -273,7 +273,9 @@ void take_initial_values(const InitialValueOptions& options, const Session& sess
   if (options.are_drawn()) return;
   const std::string taken = take_initial_values(options, session, patience, trainer.model());
   trainer.adopt_values();
-  if (session.rank() == 0) log_info(taken);
+  if (session.rank() != 0) return;
+  warn_of_doubt(find_values(options.path));
+  log_info(taken);
 }
 
 }  // namespace troika

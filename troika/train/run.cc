@@ -149,7 +149,7 @@ class TrainingRun {
       last = step_on_same_data();
     }
     finish_trace();
-    checkpointer_.doubt(doubt());  // found since the last step
+    checkpointer_.doubt(doubt(), best_);  // found since the last step
     if (is_interrupted()) {
       save_interrupted();
       trainer_.leave();
@@ -169,9 +169,8 @@ class TrainingRun {
 
   // Collective: goes on from the newest checkpoint.
   void resume() {
-    const auto [state, provenance] =
-        resume_newest(checkpoints_of(recipe_), job_, trainer_,
-                      may_change_ ? TakeDoubtful::kYes : TakeDoubtful::kNo);
+    const auto taken = may_change_ ? TakeDoubtful::kYes : TakeDoubtful::kNo;
+    const auto [state, provenance] = resume_newest(checkpoints_of(recipe_), job_, trainer_, taken);
     const std::int64_t step = trainer_.progress().step;
     if (step > recipe_.train.steps) {
       throw UsageError("train.steps = " + std::to_string(recipe_.train.steps) +
@@ -180,6 +179,7 @@ class TrainingRun {
     }
     const std::string change = check_unchanged(provenance, *dataset_, *listing_, may_change_);
     best_.load(state);
+    if (!may_change_ && checkpointer_.has_doubtful_best()) best_.forget_best();
     best_checkpoints_.load(state);
     seconds_before_ = Seconds(state.number("seconds"));
     if (!is_rank_zero()) return;
@@ -223,7 +223,7 @@ class TrainingRun {
     try {
       return step();
     } catch (const OtherDataError& error) {
-      checkpointer_.doubt(doubt(error.what()));
+      checkpointer_.doubt(doubt(error.what()), best_);
       throw;
     }
   }
@@ -250,7 +250,7 @@ class TrainingRun {
     const ResourceUse before = resource_use();
     StepMetrics metrics = trainer_.step();
     agreement_->after_step(trainer_.notes());
-    checkpointer_.doubt(doubt());
+    checkpointer_.doubt(doubt(), best_);
     if (ledger_ && metrics.skipped.empty()) ledger_->commit();
     const std::int64_t comparison = recipe_.debug.compare_replicas_every_steps;
     if (comparison > 0 && next % comparison == 0) check_replicas(trainer_, job_, next);

@@ -16,14 +16,19 @@ namespace fs = std::filesystem;
 std::unique_ptr<TensorSource> open_run_tensors(const fs::path& run,
                                                std::optional<std::int64_t> step) {
   const CheckpointFolder checkpoints = checkpoints_of(run);
-  if (step) return open_checkpoint_tensors(checkpoints, *step);
+  const auto open_step = [&](std::int64_t each) {
+    auto source = open_checkpoint_tensors(checkpoints, each);
+    warn_of_doubt(checkpoints.step_folder(each));
+    return source;
+  };
+  if (step) return open_step(*step);
   const bool has_model = fs::exists(model_path(run));
   if (has_model && fs::exists(summary_path(run))) return open_tensor_file(model_path(run));
   // Of a run that is not finished the model is of where it was last stopped, if it ever was.
   std::optional<DataError> newest;
   for (const std::int64_t each : checkpoints.steps()) {
     try {
-      return open_checkpoint_tensors(checkpoints, each);
+      return open_step(each);
     } catch (const MissingKeyError&) {
       throw;  // it is not damaged
     } catch (const DataError& error) {

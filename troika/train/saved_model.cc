@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>
+#include <troika/checkpoint/doubt.h>
 #include <troika/checkpoint/safetensors.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/device/device.h>
@@ -57,6 +58,11 @@ void warn_of_older_model(const std::filesystem::path& run) {
               "checkpoints may be newer (`troika checkpoint export` takes the newest)");
 }
 
+void warn_of_doubt(const std::filesystem::path& place) {
+  const std::string doubt = doubt_of(place);
+  if (!doubt.empty()) log_warning(shown_place(place) + " is in doubt: " + doubt);
+}
+
 std::filesystem::path best_model_path(const std::filesystem::path& run) {
   return run / "best.safetensors";
 }
@@ -64,6 +70,7 @@ std::filesystem::path best_model_path(const std::filesystem::path& run) {
 void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters,
                      const std::optional<EncryptionKey>& key) {
   save_tensors(path, parameters, {{"format", "pt"}}, key);
+  clear_doubt(path);
 }
 
 void save_parameters(const std::filesystem::path& path, const Arena& arena) {

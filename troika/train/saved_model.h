@@ -17,6 +17,9 @@ namespace troika {
 // where the run was last stopped.
 void warn_of_older_model(const std::filesystem::path& run);
 
+// Warns where the file of a model, or a checkpoint, is in doubt (checkpoint/doubt.h).
+void warn_of_doubt(const std::filesystem::path& place);
+
 // Writes whole parameters to the file `path`. Throws StorageError; the earlier file then stays.
 void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters,
                      const std::optional<EncryptionKey>& key = {});

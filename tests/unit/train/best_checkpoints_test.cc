@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
+#include <troika/checkpoint/doubt.h>
 #include <troika/train/best_checkpoints.h>
 
 #include <limits>
@@ -76,6 +77,20 @@ TEST(BestCheckpoints, AreSortedByTheMetric) {
   };
   EXPECT_THAT(sorted("loss"), ElementsAre(4, 1, 3, 2));
   EXPECT_THAT(sorted("accuracy"), ElementsAre(2, 1, 3, 4));
+}
+
+TEST(BestCheckpoints, AreNoneThatAreInDoubt) {
+  const TemporaryFolder temporary;
+  const CheckpointFolder folder(temporary.path());
+  for (const std::int64_t step : {1, 2, 3}) {
+    Manifest manifest;
+    manifest.step = step;
+    manifest.numbers[kHeldOutNumber] = 10.0 - static_cast<double>(step);
+    std::filesystem::create_directories(folder.step_folder(step));
+    folder.commit(manifest);
+  }
+  mark_doubtful(folder, 3, "rank 1 has other data");
+  EXPECT_THAT(BestCheckpoints(keeping(1)).steps_to_keep(folder), ElementsAre(2));
 }
 
 TEST(BestCheckpoints, StayBesideTheNewest) {

@@ -15,6 +15,19 @@ Evaluation evaluation(double loss, std::vector<NamedValue> metrics = {}) {
   return result;
 }
 
+// Where its file is in doubt, the next model takes its place, however good it is.
+TEST(BestModel, IsTheNextOnceItIsForgotten) {
+  TrainOptions options;
+  options.best_metric = "loss";
+  BestModel best(options);
+  EXPECT_TRUE(best.observe(10, evaluation(2)));
+  best.forget_best();
+  EXPECT_FALSE(best.best());
+  EXPECT_TRUE(best.observe(20, evaluation(3)));
+  EXPECT_FALSE(best.observe(30, evaluation(3.5)));
+  EXPECT_EQ(best.best()->step, 20);
+}
+
 TEST(BestModel, ALossIsBetterWhereItIsLower) {
   TrainOptions options;
   options.best_metric = "loss";

@@ -5,6 +5,7 @@
 #include <support/temporary_folder.h>
 #include <troika/base/file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/train/best_model.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/run_folder.h>
 
@@ -26,7 +27,7 @@ class DoubtfulCheckpoints : public testing::Test {
     checkpointer_.emplace(recipe_, job_, Metadata{{"troika", "test"}}, best_, nullptr);
   }
   void step(std::int64_t step, const DataDoubt& doubt = {}) {
-    checkpointer_->doubt(doubt);
+    checkpointer_->doubt(doubt, BestModel(recipe_.train));
     checkpointer_->after_step(step, {.wants_checkpoint = true}, [&] {
       StateDict state;
       state.add("w", ShardDescriptor::whole({1}, true), at::full({1}, static_cast<float>(step)));
