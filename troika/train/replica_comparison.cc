@@ -1,7 +1,12 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/device/device.h>
+#include <troika/device/facts.h>
+#include <troika/observe/log.h>
+#include <troika/observe/machine.h>
 #include <troika/param/rounding.h>
 #include <troika/session/rank_name.h>
 #include <troika/session/session.h>
@@ -35,9 +40,12 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+// Replicas that may differ: of each a number that is equal for those with the same bits.
+using Classes = std::vector<std::int64_t>;
+
 class Comparison {
  public:
-  Comparison(const Group& replicas, ReplicaValues values, const std::string& own, Seconds timeout)
+  Comparison(const Group& replicas, ReplicaValues values, const ReplicaRank& own, Seconds timeout)
       : replicas_(replicas), values_(values), own_(own), session_(Session::on(replicas, timeout)) {}
 
   std::optional<Failure> run() {
@@ -49,19 +57,20 @@ class Comparison {
     if ((all == all[0]).all().item<bool>()) return std::nullopt;
     const at::Tensor by_rank = all_of(digests).view({replicas_.size(), digests.numel()});
     const at::Tensor equal = (by_rank == by_rank[0]).all(0);
+    names_ = session_.gather(own_.name, "names of ranks");
+    kinds_ = kinds_of_ranks();
     std::optional<Failure> failure;
-    bool mended = false;
     std::int64_t index = 0;
     for_each([&](const std::string& name, const at::Tensor& value) {
       const std::int64_t here = index++;
       if (failure || equal[here].item<bool>()) return;
-      std::vector<std::int64_t> classes(static_cast<std::size_t>(replicas_.size()));
+      Classes classes(static_cast<std::size_t>(replicas_.size()));
       const at::Tensor column = by_rank.select(1, here).contiguous();
       std::copy_n(column.const_data_ptr<std::int64_t>(), classes.size(), classes.begin());
       failure = compare_values(name, value, std::move(classes));
-      mended = true;
     });
-    if (mended && !failure) values_.arena.publish();
+    if (!mended_.empty() && !failure) values_.arena.publish();
+    if (!mended_.empty() && replicas_.rank() == 0) log_mended();
     return failure;
   }
 
@@ -92,30 +101,57 @@ class Comparison {
     return all;
   }
 
-  // Collective. `classes` are equal for replicas with the same bits.
+  // Collective: the ranks by kind of processor. What ranks have gathered from one of them has its
+  // bits on any kind.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> kinds_of_ranks() const {
+    std::map<std::string, std::vector<std::size_t>> ranks;
+    const std::vector<std::string> all = session_.gather(own_.processor, "kinds of processors");
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      ranks[has_masters() ? all[rank] : ""].push_back(rank);
+    }
+    std::vector<std::vector<std::size_t>> kinds;
+    for (auto& [kind, of_kind] : ranks) kinds.push_back(std::move(of_kind));
+    return kinds;
+  }
+
+  // Collective.
   std::optional<Failure> compare_values(const std::string& name, const at::Tensor& value,
-                                        std::vector<std::int64_t> classes) {
+                                        Classes classes) {
+    for (const std::vector<std::size_t>& kind : kinds_) {
+      if (auto failure = failure_among(kind, name, classes)) return failure;
+    }
     const at::Tensor mine = on_host(value);
     const at::Tensor first = mine.clone();
     replicas_.broadcast(first.view({-1}).view(at::kByte), 0, session_.call("values that differ"))
         .wait();
     const bool is_rounded = is_equal_but_for_rounding(mine, first);
     const at::Tensor rounded = all_of(at::full({1}, is_rounded ? 1 : 0, at::kLong));
-    if (rounded.all().item<bool>()) {
-      if (has_masters() && replicas_.rank() != 0) value.copy_(first);
-      return std::nullopt;
-    }
+    std::vector<std::size_t> everyone;
     for (std::size_t i = 0; i < classes.size(); ++i) {
       if (rounded.const_data_ptr<std::int64_t>()[i] != 0) classes[i] = classes[0];
+      everyone.push_back(i);
     }
-    return failure_of(name, classes);
+    if (auto failure = failure_among(everyone, name, classes)) return failure;
+    at::Tensor target = value;
+    if (replicas_.rank() != 0) target.copy_(first);
+    mended_.push_back(name);
+    return std::nullopt;
   }
 
-  // Collective.
-  Failure failure_of(const std::string& name, const std::vector<std::int64_t>& classes) {
-    const std::vector<std::string> names = session_.gather(own_, "names of ranks");
+  void log_mended() const {
+    log_info("replicas on processors of " + plural(std::ssize(kinds_), "kind") +
+             " have come apart by rounding: all take over " + mended_.front() +
+             (mended_.size() > 1 ? " and " + std::to_string(mended_.size() - 1) + " more" : "") +
+             " of " + names_.front());
+  }
+
+  // Returns what is wrong where the ranks are of several classes; nothing where they are of one.
+  [[nodiscard]] std::optional<Failure> failure_among(const std::vector<std::size_t>& ranks,
+                                                     const std::string& name,
+                                                     const Classes& classes) const {
     std::map<std::int64_t, std::size_t> sizes;
-    for (const std::int64_t each : classes) ++sizes[each];
+    for (const std::size_t rank : ranks) ++sizes[classes[rank]];
+    if (sizes.size() == 1) return std::nullopt;
     const auto largest =
         std::ranges::max_element(sizes, {}, [](const auto& each) { return each.second; });
     Failure failure;
@@ -123,16 +159,16 @@ class Comparison {
     failure.hint =
         "a fault of memory or of a processor, or a program that writes to it on some ranks only: "
         "look at that machine, and go on from a checkpoint of before";
-    if (2 * largest->second <= classes.size()) {
-      const auto other =
-          std::ranges::find_if(classes, [&](std::int64_t each) { return each != classes[0]; });
-      failure.message = name + " differs between " + names[0] + " and " +
-                        names[static_cast<std::size_t>(other - classes.begin())];
+    const std::size_t first = ranks.front();
+    if (2 * largest->second <= ranks.size()) {
+      const auto other = std::ranges::find_if(
+          ranks, [&](std::size_t rank) { return classes[rank] != classes[first]; });
+      failure.message = name + " differs between " + names_[first] + " and " + names_[*other];
       return failure;
     }
     std::vector<std::string> odd;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (classes[i] != largest->first) odd.push_back(names[i]);
+    for (const std::size_t rank : ranks) {
+      if (classes[rank] != largest->first) odd.push_back(names_[rank]);
     }
     failure.message = name + " on " + listed(odd) + " is not that of the other " +
                       plural(static_cast<std::int64_t>(largest->second), "replica");
@@ -141,14 +177,24 @@ class Comparison {
 
   const Group& replicas_;
   ReplicaValues values_;
-  const std::string& own_;
+  const ReplicaRank& own_;
   Session session_;
+  // Of all ranks, once anything differs.
+  std::vector<std::string> names_;
+  std::vector<std::vector<std::size_t>> kinds_;
+  std::vector<std::string> mended_;
 };
 
 }  // namespace
 
+std::string processor_kind(at::Device device) {
+  if (!device.is_cpu()) return fixed_facts_of(device).name;
+  return machine_facts().cpu_model + ", " + at::get_cpu_capability() + ", " +
+         plural(at::get_num_threads(), "thread");
+}
+
 std::optional<Failure> compare_replicas(const Group& replicas, ReplicaValues values,
-                                        const std::string& own, Seconds timeout) {
+                                        const ReplicaRank& own, Seconds timeout) {
   if (replicas.size() == 1) return std::nullopt;
   const at::NoGradGuard no_autograd;
   return Comparison(replicas, values, own, timeout).run();
@@ -156,8 +202,9 @@ std::optional<Failure> compare_replicas(const Group& replicas, ReplicaValues val
 
 // Those that differ need not be replicas of this rank.
 void check_replicas(Trainer& trainer, const Job& job, std::int64_t step) {
-  const std::optional<Failure> found =
-      trainer.compare_replicas(name_of_rank(job.rank(), job.members()));
+  const ReplicaRank own{name_of_rank(job.rank(), job.members()),
+                        processor_kind(job.context().device)};
+  const std::optional<Failure> found = trainer.compare_replicas(own);
   for (const std::string& each : job.gather(found ? encode(*found) : "", "replicas")) {
     if (each.empty()) continue;
     Failure failure = decode_failure(each);

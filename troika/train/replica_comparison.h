@@ -1,6 +1,7 @@
 // Finds replicas whose parameters have come apart: by a fault of memory or of a processor, or by a
-// program that writes to them on some ranks only. Replicas are compared by hash, and differences
-// that rounding between kinds of processors explains are mended.
+// program that writes to them on some ranks only. Replicas are compared by hash. Between equal
+// processors every bit has to be the same. Differences that rounding explains between kinds of
+// processors are mended, with a line in the log.
 #pragma once
 
 #include <troika/base/failure.h>
@@ -28,13 +29,22 @@ struct ReplicaValues {
   std::span<const NamedTensor> buffers = {};
 };
 
+struct ReplicaRank {
+  std::string name;       // for messages: "rank 1 on host b"
+  std::string processor;  // equal for ranks that compute the same bits: processor_kind()
+};
+
+// Returns what ranks have in common that compute the same bits: the model of the processor, and how
+// many threads share the work.
+[[nodiscard]] std::string processor_kind(at::Device device);
+
 // Collective over `replicas`, which hold the same parameters: compares them. Returns the failure of
 // the first parameter or buffer that differs, the same on every rank: it names the ranks that stand
-// alone where most are equal, and else two. `own` is this rank in messages ("rank 1 on host b").
-// Where rounding explains a difference, the ranks take over the values of the first, if each rank
-// updates them itself. Throws DeadlineError, PeerError.
+// alone where most are equal, and else two. Where ranks update parameters themselves, on several
+// kinds of processors, and rounding explains a difference between these, all take over the values
+// of the first rank, which says so in the log. Throws DeadlineError, PeerError.
 [[nodiscard]] std::optional<Failure> compare_replicas(const Group& replicas, ReplicaValues values,
-                                                      const std::string& own, Seconds timeout);
+                                                      const ReplicaRank& own, Seconds timeout);
 
 // Collective among all ranks of a job, after a step: compares the replicas of a trainer. Throws
 // RankDiedError on every rank, the same, where some have come apart.

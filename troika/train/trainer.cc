@@ -222,7 +222,7 @@ void Trainer::average_buffers() const {
   }
 }
 
-std::optional<Failure> Trainer::compare_replicas(const std::string& own) {
+std::optional<Failure> Trainer::compare_replicas(const ReplicaRank& own) {
   std::vector<NamedTensor> buffers;
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!has_own_buffers() && buffer.is_here) buffers.push_back({buffer.name, buffer.tensor});

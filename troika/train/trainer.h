@@ -22,6 +22,8 @@
 
 namespace troika {
 
+struct ReplicaRank;
+
 // The progress of a run. Together with the recipe it says which samples come next.
 struct TrainProgress {
   std::int64_t step = 0;              // finished steps
@@ -101,7 +103,7 @@ class Trainer {
   // ranks have in common. Those of data ranks always; those of islands where they have just taken
   // their mean. Returns what differs on this rank; other ranks may find nothing. `own` is this rank
   // in messages.
-  [[nodiscard]] std::optional<Failure> compare_replicas(const std::string& own);
+  [[nodiscard]] std::optional<Failure> compare_replicas(const ReplicaRank& own);
   // Collective: replaces running statistics of several data ranks by their mean, so that what is
   // written of the model is all that the next step begins with.
   void average_buffers() const;
