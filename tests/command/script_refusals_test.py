@@ -88,6 +88,22 @@ class BadFiles(CommandTest):
                                        f"rank 1 on host {host}, first in tensor 'fc.bias'")
         self.assertFalse((self.folder / "host-0" / "runs" / "small" / "metrics.jsonl").exists())
 
+    def test_a_file_that_one_host_lacks(self):
+        """The other one, which waits for it, says so at once: it would wait for 300 s."""
+        endpoint = f"127.0.0.1:{reserved_port()}"
+        nodes = []
+        for node in (0, 1):
+            folder = self.folder / f"host-{node}"
+            folder.mkdir()
+            (folder / "recipe.toml").write_text(RECIPE)
+            if node == 0:
+                torch.jit.script(Net()).save(folder / "net.pt")
+            nodes.append(self.start(*train_arguments([]), "--nodes", 2, "--ranks-per-node", 1, "--node-rank", node,
+                                    "--rendezvous", endpoint, folder=folder))
+        here, there = (node.wait(60) for node in nodes)
+        self.fails(here, USAGE, f"node 1 on host {socket.gethostname()}: ", "there is no file 'net.pt'", "torch.jit")
+        self.fails(there, USAGE, "there is no file 'net.pt'", "torch.jit")
+
     def test_a_module_without_parameters(self):
         torch.jit.script(nn.ReLU()).save(self.folder / "net.pt")
         self.refused("'net.pt' has no parameter to train")

@@ -1,17 +1,21 @@
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/own_program.h>
 #include <troika/base/process_stop.h>
 #include <troika/cli/ranks.h>
 #include <troika/device/choose.h>
 #include <troika/device/facts.h>
 #include <troika/launch/launcher_watch.h>
+#include <troika/launch/nodes.h>
 #include <troika/launch/recorder_folder.h>
+#include <troika/rendezvous/failure_report.h>
 #include <troika/session/host_position.h>
 #include <troika/session/session.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <variant>
 
 namespace troika {
 
@@ -42,6 +46,22 @@ std::vector<std::string>& kept_command_line() {
 
 void set_command_line(std::span<const char* const> words) {
   kept_command_line().assign(words.begin(), words.end());
+}
+
+void report_to_other_hosts(const LaunchFlags& flags, const Environment& environment,
+                           const Error& error) {
+  // Those that are waiting come at once.
+  const Deadline deadline = Deadline::in(failure_timing::kReadBeforeStoreGoes);
+  try {
+    const auto role = join_or_launch(flags, RankDefaults(), environment);
+    if (const auto* world = std::get_if<World>(&role)) {
+      report_failure(*world, failure_of(error), deadline);
+    } else {
+      Nodes::report_failure(std::get<LaunchPlan>(role), failure_of(error), deadline);
+    }
+    // NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const Error&) {
+  }
 }
 
 std::vector<std::string> current_command_line() {

@@ -29,6 +29,12 @@ void set_command_line(std::span<const char* const> words);
 // Returns this very command line, to be run again as a rank.
 [[nodiscard]] std::vector<std::string> current_command_line();
 
+// Tells the processes of this job on other hosts, which wait for this one, that it cannot begin.
+// Waits some seconds for them where it has to. Says nothing where it cannot: the user reads the
+// error itself.
+void report_to_other_hosts(const LaunchFlags& flags, const Environment& environment,
+                           const Error& error);
+
 // Returns the cores that each rank of this host is to be bound to where ranks choose devices by
 // `word`: those nearest to its device, or none. Opens no device.
 [[nodiscard]] std::vector<CoreList> cores_near_devices(std::string_view word, int ranks_per_node);

@@ -282,48 +282,82 @@ std::optional<HostPosition> place_here(const Recipe& recipe,
   return HostPosition{0, std::min(processes * ranks_of_worker(recipe), ranks)};
 }
 
-int train_or_launch(const TrainArguments& options, const Environment& environment,
-                    const Reporter& reporter) {
-  const LoadedRecipe loaded =
+// What a process knows before it starts ranks, or joins others.
+struct Start {
+  LoadedRecipe loaded;
+  std::variant<World, LaunchPlan> role;
+  int ranks = 1;  // that train
+  std::optional<HostPosition> own;
+  Recipe recipe;  // resolved
+  // Flags of one host count workers where parameters lie on servers, and all else counts processes.
+  bool counts_workers = false;
+
+  [[nodiscard]] const World* world() const { return std::get_if<World>(&role); }
+  [[nodiscard]] HostPosition place() const { return own.value_or(HostPosition()); }
+};
+
+Start start_of(const TrainArguments& options, const Environment& environment,
+               const Reporter& reporter) {
+  Start start;
+  start.loaded =
       load_recipe(options.file, options.overrides, ranks_asked(options.launch, environment));
+  const LoadedRecipe& loaded = start.loaded;
   apply_store_options(loaded.recipe);
-  const auto role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
-  const auto* world = std::get_if<World>(&role);
+  start.role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
+  const World* world = start.world();
   LogOptions log;
   if (world != nullptr && world->size > 1 && !reporter.connected()) log.rank = world->rank;
   configure_log(log);
-  // Where parameters lie on servers, flags of one host count workers, and all else counts
-  // processes.
-  const bool counts_workers =
-      has_servers(loaded.recipe) && world == nullptr && std::get<LaunchPlan>(role).nodes == 1;
-  const int processes = world != nullptr ? world->size : std::get<LaunchPlan>(role).ranks;
-  const int ranks = counts_workers || !has_servers(loaded.recipe)
-                        ? processes
-                        : workers_of(loaded.recipe, processes) * ranks_of_worker(loaded.recipe);
-  const std::optional<HostPosition> own = place_here(loaded.recipe, role, ranks);
-  const HostPosition place = own.value_or(HostPosition());
-  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins, place);
+  start.counts_workers =
+      has_servers(loaded.recipe) && world == nullptr && std::get<LaunchPlan>(start.role).nodes == 1;
+  const int processes = world != nullptr ? world->size : std::get<LaunchPlan>(start.role).ranks;
+  start.ranks = start.counts_workers || !has_servers(loaded.recipe)
+                    ? processes
+                    : workers_of(loaded.recipe, processes) * ranks_of_worker(loaded.recipe);
+  start.own = place_here(loaded.recipe, start.role, start.ranks);
+  start.recipe = resolve_for_run(loaded.recipe, start.ranks, loaded.origins, start.place());
   if (world == nullptr || (world->rank == 0 && !reporter.connected())) {
-    for (const std::string& warning : warnings_at(loaded, recipe, place)) log_warning(warning);
-  }
-  if (own) check_device(recipe, place, loaded.origins);
-  if (world == nullptr) {
-    LaunchPlan plan = std::get<LaunchPlan>(role);
-    if (counts_workers) {
-      plan.ranks = ranks / ranks_of_worker(recipe) + processes_beside_workers(recipe);
-      plan.ranks_per_node = plan.ranks;
+    for (const std::string& warning : warnings_at(loaded, start.recipe, start.place())) {
+      log_warning(warning);
     }
-    return launch(loaded, recipe, ranks, plan, options.existing());
   }
+  if (start.own) check_device(start.recipe, start.place(), loaded.origins);
+  return start;
+}
+
+int launch_ranks(const TrainArguments& options, const Start& start) {
+  LaunchPlan plan = std::get<LaunchPlan>(start.role);
+  if (start.counts_workers) {
+    plan.ranks =
+        start.ranks / ranks_of_worker(start.recipe) + processes_beside_workers(start.recipe);
+    plan.ranks_per_node = plan.ranks;
+  }
+  return launch(start.loaded, start.recipe, start.ranks, plan, options.existing());
+}
+
+int train_or_launch(const TrainArguments& options, const Environment& environment,
+                    const Reporter& reporter) {
+  const Start start = [&] {
+    try {
+      return start_of(options, environment, reporter);
+    } catch (const Error& error) {
+      // A file that this host lacks, say. Our launcher tells the others.
+      if (!reporter.connected()) report_to_other_hosts(options.launch, environment, error);
+      throw;
+    }
+  }();
+  const World* world = start.world();
+  if (world == nullptr) return launch_ranks(options, start);
   if (!reporter.connected()) {  // else our launcher has looked
     HostRanks here = ranks_here(*world);
-    here.first = std::min(here.first, ranks);
-    here.count = std::min(here.count, ranks - here.first);
-    check_host(loaded.recipe, ranks, here, *world);
+    here.first = std::min(here.first, start.ranks);
+    here.count = std::min(here.count, start.ranks - here.first);
+    check_host(start.loaded.recipe, start.ranks, here, *world);
   }
-  const bool takes_device = !has_servers(recipe) || (own && ranks_of_worker(recipe) == 1);
-  if (takes_device) check_own_device(loaded.recipe, ranks, *world, place);
-  return train_as_rank(options, loaded.recipe, *world);
+  const bool takes_device =
+      !has_servers(start.recipe) || (start.own && ranks_of_worker(start.recipe) == 1);
+  if (takes_device) check_own_device(start.loaded.recipe, start.ranks, *world, start.place());
+  return train_as_rank(options, start.loaded.recipe, *world);
 }
 
 std::optional<std::uint64_t> bytes_of_device(const TrainArguments& options) {

@@ -42,6 +42,8 @@ constexpr const char* kProgress = "launchers/progress";
 constexpr const char* kMembers = "launchers/members";
 // How long a launcher waits for node 0 after its own deadline: node 0 may have begun to wait later.
 constexpr Seconds kDecisionTime{10};
+// What a node has in the place of its terms that cannot begin, with the failure behind it.
+constexpr std::string_view kCannotBegin = "cannot begin\n";
 // Nobody was asked whether the job can go on with fewer nodes.
 constexpr const char* kNotAsked = "-";
 // The ranks of a node have ended, and with them the job.
@@ -173,6 +175,31 @@ Nodes::Nodes(const LaunchPlan& plan, const std::string& version, const Deadline&
   }
 }
 
+void Nodes::report_failure(const LaunchPlan& plan, const Failure& failure,
+                           const Deadline& deadline) {
+  if (plan.nodes == 1) return;
+  Failure told = failure;
+  told.message =
+      "node " + std::to_string(plan.node_rank) + " on host " + host_name() + ": " + told.message;
+  Store store = open_store(plan, deadline);
+  if (store.add(key_of(kClaims, plan.node_rank), 1) > 1) return;
+  store.set(key_of(kHistory, plan.node_rank), encode(JobHistory()));
+  store.set(key_of("terms", plan.node_rank), std::string(kCannotBegin) + encode(told));
+  store.set(key_of(kRead, plan.node_rank), "");
+  if (plan.node_rank > 0) return;
+  // The store ends with this process: the others are to read from it first.
+  std::vector<int> all(static_cast<std::size_t>(plan.nodes));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<std::string> terms, read;
+  for (const int node : all) {
+    terms.push_back(key_of("terms", node));
+    read.push_back(key_of(kRead, node));
+  }
+  if (!store.wait(terms, deadline)) return;
+  store.set(kMembers, encode(all));
+  (void)store.wait(read, Deadline::in(failure_timing::kReadBeforeStoreGoes));
+}
+
 Store Nodes::job_store() const {
   return store_->with_prefix(key_prefix(elastic_job(run_id_, std::to_string(history_.restarts))));
 }
@@ -296,12 +323,20 @@ void Nodes::take_members(const std::string& text) {
 
 void Nodes::check_terms() {
   const std::vector<std::string> all = store_->get_all(keys("terms"));
-  for (std::size_t node = 1; node < all.size(); ++node) {
-    if (all[node] == all[0]) continue;
-    // The other launchers are to read this too, before the store goes with node 0.
+  // The other launchers are to read this too, before the store goes with node 0.
+  const auto let_others_read = [&] {
     store_->set(key_of(kRead, own_), "");
     if (own_ == 0)
       (void)store_->wait(keys(kRead), Deadline::in(failure_timing::kReadBeforeStoreGoes));
+  };
+  for (const std::string& each : all) {
+    if (!each.starts_with(kCannotBegin)) continue;
+    let_others_read();
+    throw_failure(decode_failure(each.substr(kCannotBegin.size())));
+  }
+  for (std::size_t node = 1; node < all.size(); ++node) {
+    if (all[node] == all[0]) continue;
+    let_others_read();
     throw RendezvousError("node " + std::to_string(members_[node]) +
                               " disagrees with node 0: it has " + all[node] + ", node 0 has " +
                               all[0],

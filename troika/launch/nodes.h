@@ -30,6 +30,12 @@ class Nodes {
   Nodes(const LaunchPlan& plan, const std::string& version, const Deadline& deadline,
         const JobHistory& history = {}, const WhyNotOn& why_not_on = {});
 
+  // Tells the launchers of the other nodes, which wait for this one, why it cannot begin: theirs
+  // throw that failure, with the number and the host of this node. Returns once node 0 has told
+  // them, or at the deadline. Throws RendezvousError, PeerError where there is no such job.
+  static void report_failure(const LaunchPlan& plan, const Failure& failure,
+                             const Deadline& deadline);
+
   // Returns the plan of the nodes that have come, in which they are numbered anew.
   [[nodiscard]] const LaunchPlan& plan() const { return plan_; }
 

@@ -4,6 +4,7 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/failure_report.h>
 #include <troika/rendezvous/loopback.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/store_connections.h>
@@ -96,8 +97,13 @@ std::string write(const Announcement& announcement) {
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// What a rank announces that cannot begin, with the failure behind it.
+constexpr std::string_view kCannotBegin = "cannot begin\n";
+
 // What comes from the network is checked like what comes from a file.
 Announcement read(const std::string& text, int rank) {
+  if (text.starts_with(kCannotBegin))
+    throw_failure(decode_failure(text.substr(kCannotBegin.size())));
   try {
     const Json json = Json::parse(text);
     return {{rank, json.at("host"), json.at("host_identity"), json.at("address"), json.at("pid")},
@@ -172,6 +178,21 @@ Store open_job_store(const World& world, const Deadline& deadline) {
   return open_store(world, deadline).with_prefix(key_prefix(world.job));
 }
 
+void report_failure(const World& world, const Failure& failure, const Deadline& deadline) {
+  if (world.size == 1) return;
+  Failure told = failure;
+  told.message =
+      "rank " + std::to_string(world.rank) + " on host " + world.host + ": " + told.message;
+  Store store = open_job_store(world, deadline);
+  if (store.add(key_of("claims", world.rank), 1) > 1) return;
+  store.set(key_of("left", world.rank), "");
+  store.set(key_of("member", world.rank), std::string(kCannotBegin) + encode(told));
+  const bool keeps_store = world.store_host == StoreHost::kRankZero && world.rank == 0;
+  if (!keeps_store || !store.wait(keys_of_all("member", world.size), deadline)) return;
+  (void)store.wait(keys_of_all("left", world.size),
+                   Deadline::in(failure_timing::kReadBeforeStoreGoes));
+}
+
 Rendezvous::Rendezvous(World world, std::optional<Store> store)
     : world_(std::move(world)), store_(std::move(store)) {}
 
@@ -213,12 +234,12 @@ void Rendezvous::announce(const Agreement& agreement) {
 
 void Rendezvous::wait_for_members(const Agreement& agreement, const Deadline& deadline) {
   wait_for_all(*store_, "member", world_, "come", deadline);
-  std::vector<Announcement> all;
-  for (const std::string& text : store_->get_all(keys_of_all("member", world_.size))) {
-    all.push_back(read(text, static_cast<int>(all.size())));
-    members_.push_back(all.back().member);
-  }
   try {
+    std::vector<Announcement> all;
+    for (const std::string& text : store_->get_all(keys_of_all("member", world_.size))) {
+      all.push_back(read(text, static_cast<int>(all.size())));
+      members_.push_back(all.back().member);
+    }
     check_agreement(all, agreement, *store_);
   } catch (const Error&) {
     // The others are to read why, before the store goes with this process.

@@ -9,6 +9,23 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + list_ranks(ranks);
 }
 
+std::string ranks_in_words(const std::vector<int>& ranks, std::span<const Member> members) {
+  std::string text = ranks_in_words(ranks);
+  const auto is_elsewhere = [&](const Member& each) { return each.host != members[0].host; };
+  if (std::ranges::none_of(members, is_elsewhere)) return text;
+  std::vector<std::string> hosts;
+  for (const int rank : ranks) {
+    const std::string& host = members[static_cast<std::size_t>(rank)].host;
+    if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
+  }
+  text += hosts.size() == 1 ? " on host " : " on hosts ";
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (i > 0) text += i + 1 == hosts.size() ? " and " : ", ";
+    text += hosts[i];
+  }
+  return text;
+}
+
 std::vector<Statement> statements_of(const std::vector<std::string>& by_rank) {
   std::vector<Statement> statements;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
@@ -27,7 +44,7 @@ void throw_on_all_ranks(const Session& session, const std::optional<Failure>& ow
   for (const Statement& each : statements_of(all)) {
     Failure failure = decode_failure(each.text);
     if (name_ranks == NameRanks::kAlways || each.ranks.size() < all.size()) {
-      failure.message += ", on " + ranks_in_words(each.ranks);
+      failure.message += ", on " + ranks_in_words(each.ranks, session.members());
     }
     if (joint) {
       joint->message += "; " + failure.message;

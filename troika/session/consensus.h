@@ -8,6 +8,7 @@
 #include <troika/session/session.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,10 @@ namespace troika {
 
 // Returns "rank 1", "ranks 1, 3 and 4".
 [[nodiscard]] std::string ranks_in_words(const std::vector<int>& ranks);
+// Returns the same with the hosts, where the members of all ranks are on several: "rank 1 on host
+// b", "ranks 1, 3 and 4 on hosts b and c".
+[[nodiscard]] std::string ranks_in_words(const std::vector<int>& ranks,
+                                         std::span<const Member> members);
 
 // A text, and the ranks that say it.
 struct Statement {

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <troika/base/error.h>
 #include <troika/launch/nodes.h>
+#include <troika/observe/machine.h>
 #include <troika/rendezvous/store.h>
 
 #include <future>
@@ -91,6 +93,35 @@ TEST(Nodes, OneThatHasComeBackHearsWhomNodeZeroGoesOnWith) {
   EXPECT_EQ(nodes.plan().nodes, 2);
   EXPECT_EQ(nodes.plan().node_rank, 1);
   EXPECT_EQ(nodes.history().restarts, 1);
+}
+
+// Either node cannot begin, since a file is missing there, say.
+TEST(Nodes, HearAtOnceWhyAnotherCannotBegin) {
+  for (const int failing : {0, 1}) {
+    const test::ReservedPort reserved;
+    const auto plan_of = [&](int node) {
+      LaunchPlan plan;
+      plan.ranks = plan.nodes = 2;
+      plan.node_rank = node;
+      plan.rendezvous = Endpoint{"127.0.0.1", reserved.port()};
+      return plan;
+    };
+    const Failure failure{ExitCode::kData, "there is no 'net.pt'", "copy it", false};
+    auto reported = std::async(std::launch::async, [&] {
+      Nodes::report_failure(plan_of(failing), failure, Deadline::in(kTimeout));
+    });
+    const auto began = Clock::now();
+    try {
+      const Nodes nodes(plan_of(1 - failing), "1.0", Deadline::in(kTimeout));
+      ADD_FAILURE() << "it began";
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.what(), "node " + std::to_string(failing) + " on host " + host_name() +
+                                  ": there is no 'net.pt'");
+      EXPECT_EQ(error.hint(), "copy it");
+    }
+    EXPECT_LT(Clock::now() - began, kTimeout / 2);
+    reported.get();
+  }
 }
 
 TEST(Nodes, WhatCannotBeReadHidesNoCause) {

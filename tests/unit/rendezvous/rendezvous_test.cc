@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
+#include <troika/rendezvous/failure_report.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <unistd.h>
 
@@ -55,6 +56,45 @@ std::vector<Outcome> all_ranks(int size, const std::function<Rendezvous(int rank
   std::vector<Outcome> outcomes;
   for (auto& one : running) outcomes.push_back(one.get());
   return outcomes;
+}
+
+// Whoever keeps the store.
+TEST(Rendezvous, EveryRankHearsWhyOneCannotBegin) {
+  for (const StoreHost host : {StoreHost::kLauncher, StoreHost::kRankZero}) {
+    for (const int failing : {0, 2}) {
+      const test::ReservedPort reserved;
+      std::optional<Store> store;
+      if (host == StoreHost::kLauncher) store = Store::host(reserved.port(), Reach::kThisHost);
+      const auto world_of = [&](int rank) {
+        World world = world_at({"127.0.0.1", reserved.port()}, rank, 3);
+        world.store_host = host;
+        world.job = "test " + std::to_string(static_cast<int>(host) * 10 + failing);
+        return world;
+      };
+      const Failure failure{ExitCode::kData, "there is no 'net.pt'", "copy it", false};
+      std::vector<std::future<std::string>> ranks;
+      for (int rank = 0; rank < 3; ++rank) {
+        ranks.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
+          const Deadline deadline = Deadline::in(Seconds(20));
+          if (rank == failing) {
+            report_failure(world_of(rank), failure, deadline);
+            return "";
+          }
+          try {
+            static_cast<void>(Rendezvous::join(world_of(rank), kSame, deadline));
+          } catch (const DataError& error) {
+            return error.what() + (" | " + error.hint());
+          }
+          return "it began";
+        }));
+      }
+      for (int rank = 0; rank < 3; ++rank) {
+        const std::string told =
+            "rank " + std::to_string(failing) + " on host a: there is no 'net.pt' | copy it";
+        EXPECT_EQ(ranks[static_cast<std::size_t>(rank)].get(), rank == failing ? "" : told);
+      }
+    }
+  }
 }
 
 TEST(Rendezvous, EverybodyLearnsOfEverybody) {

@@ -38,6 +38,17 @@ TEST(Consensus, GroupsWhatRanksSay) {
   EXPECT_EQ(ranks_in_words(said[1].ranks), "rank 2");
 }
 
+TEST(Consensus, NamesHostsWhereThereAreSeveral) {
+  std::vector<Member> members(4);
+  for (Member& each : members) each.host = "a";
+  EXPECT_EQ(ranks_in_words({1}, members), "rank 1");
+  EXPECT_EQ(ranks_in_words({1}, {}), "rank 1");
+  members[2].host = members[3].host = "b";
+  EXPECT_EQ(ranks_in_words({1}, members), "rank 1 on host a");
+  EXPECT_EQ(ranks_in_words({2, 3}, members), "ranks 2 and 3 on host b");
+  EXPECT_EQ(ranks_in_words({0, 2, 3}, members), "ranks 0, 2 and 3 on hosts a and b");
+}
+
 TEST(Consensus, ThrowsTheTypeOfTheFailure) {
   const Session session = session_of_three();
   EXPECT_EQ(told_by<UsageError>([&] {
