@@ -45,6 +45,14 @@ int first_trained_unit(const std::vector<std::vector<ParameterSpec>>& specs_of_u
   return static_cast<int>(first - specs_of_units.begin());
 }
 
+[[noreturn]] void refuse_frozen() {
+  throw UsageError(
+      "[optimizer] groups: all parameters of the model are frozen, and nothing would "
+      "be trained",
+      "the first group that fits a name counts: put those to be trained before "
+      "{ match = \"*\", frozen = true }");
+}
+
 }  // namespace
 
 std::vector<StateSpec> ModelPart::specs() const {
@@ -146,6 +154,7 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
   std::vector<std::vector<ParameterSpec>> specs_of_units;
   for (const auto& unit : model.units) treat(specs_of_units.emplace_back(unit->specs()));
   const int first_trained = first_trained_unit(specs_of_units);
+  if (first_trained == std::ssize(specs_of_units)) refuse_frozen();
   first_trained_stage_ = static_cast<int>(
       std::ranges::upper_bound(cut_.begin() + 1, cut_.end(), first_trained) - cut_.begin() - 1);
 

@@ -217,7 +217,15 @@ TEST_F(CApi, LeavesFrozenParametersAsTheyAre) {
     return after - before;
   };
   EXPECT_NE(loss_after_a_step(""), 0);
-  EXPECT_EQ(loss_after_a_step("groups = [{match = \"*\", frozen = true}]\n"), 0);
+  EXPECT_EQ(loss_after_a_step("groups = [{match = \"*bias\", lr_factor = 0, weight_decay = 0},"
+                              "{match = \"*\", frozen = true}]\n"),
+            0);
+  troika_model* none = nullptr;
+  refuses(
+      troika_model_create(
+          session_, (kRecipe + std::string("groups = [{match = \"*\", frozen = true}]\n")).c_str(),
+          &none),
+      TROIKA_USAGE, "all parameters of the model are frozen");
 }
 
 TEST_F(CApi, RefusesInWords) {
