@@ -55,6 +55,14 @@ RANK_TEST(SourceAgreement, NamesTheFirstPartThatDiffersAndBothRanks, 3) {
   script.details = [] { return std::vector<SourcePart>{{"tensor 'w'", 2}}; };
   EXPECT_EQ(refusal(session, {script}),
             "the model differs between rank 0 and rank 2, first in record 'data/0' | copy it");
+  // Where they are all equal, what that means is known.
+  script.hint_if_details_are_equal = "it was saved anew";
+  EXPECT_EQ(refusal(session, {script}),
+            "the model differs between rank 0 and rank 2, first in record 'data/0' | it was saved "
+            "anew");
+  script.details = [] { return std::vector<SourcePart>{}; };  // could not be told
+  EXPECT_EQ(refusal(session, {script}),
+            "the model differs between rank 0 and rank 2, first in record 'data/0' | copy it");
 }
 
 RANK_TEST(SourceAgreement, ReadsAFileOnceOnAHost, 3) {

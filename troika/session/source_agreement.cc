@@ -119,22 +119,35 @@ class Comparison {
     const SharedSource& one = sources_[source];
     const bool speaks = session_.rank() == 0 || session_.rank() == rank;
     std::optional<std::string> part;
-    if (one.details) part = differing_part(rank, [&] { return speaks ? one.details() : Parts(); });
-    if (!part) part = differing_part(rank, [&] { return speaks ? own_parts(source) : Parts(); });
+    std::string hint = agreement_.hint;
+    if (one.details) {
+      const Texts details = exchange(rank, [&] { return speaks ? one.details() : Parts(); });
+      part = first_differing(details.first, details.other);
+      const bool are_equal = !details.first.empty() && details.first == details.other;
+      if (are_equal && !one.hint_if_details_are_equal.empty()) hint = one.hint_if_details_are_equal;
+    }
+    if (!part) {
+      const Texts parts = exchange(rank, [&] { return speaks ? own_parts(source) : Parts(); });
+      part = first_differing(parts.first, parts.other);
+    }
     std::string message = one.title + " differs between " + name_of_rank(0, session_.members()) +
                           " and " + name_of_rank(rank, session_.members());
     if (part && !part->empty()) message += ", first in " + *part;
-    throw DataError(message, agreement_.hint);
+    throw DataError(message, hint);
   }
 
+  // The parts of rank 0 and of another rank; empty where a rank cannot tell its own.
+  struct Texts {
+    std::string first, other;
+  };
   template <class Read>
-  std::optional<std::string> differing_part(int rank, const Read& read) {
+  Texts exchange(int rank, const Read& read) {
     // What cannot be told in detail differs all the same.
     std::string own;
     static_cast<void>(failure_in([&] { own = encode(read()); }));
     wait();
     const std::vector<std::string> all = session_.gather(own, agreement_.label);
-    return first_differing(all[0], all[static_cast<std::size_t>(rank)]);
+    return {all[0], all[static_cast<std::size_t>(rank)]};
   }
 
   // Ranks come when they have read.

@@ -39,6 +39,8 @@ struct SharedSource {
   // Returns parts that say more of a difference, and cost more. Called after a difference only;
   // may be empty.
   Parts details = {};
+  // The hint where all of these details are equal, though the parts are not; may be empty.
+  std::string hint_if_details_are_equal = {};
 };
 
 struct SourceAgreement {

@@ -65,6 +65,9 @@ std::vector<SharedSource> model_sources(const ModelOptions& model) {
       if (!is_archive(MappedFile(path).bytes())) return {};
       return tensors_of_script(path);
     };
+    source.hint_if_details_are_equal =
+        "all tensors are equal, and the code is not: torch.jit.save() of a script that was loaded "
+        "writes its code anew. Copy one file to every host";
   }
   return sources;
 }

@@ -53,6 +53,14 @@ TEST(ModelSources, OfAPluginAreItsLibraryAndItsFiles) {
   EXPECT_THROW((void)sources[0].parts(), DataError);
 }
 
+// The hint of files that differ in their code alone names what writes such files.
+TEST(ModelSources, OfAScriptSayWhyItsCodeMayDiffer) {
+  TorchscriptOptions options;
+  options.path = "net.pt";
+  const auto sources = model_sources(ModelOptions(torchscript_kind(), options));
+  EXPECT_THAT(sources.at(0).hint_if_details_are_equal, HasSubstr("torch.jit.save()"));
+}
+
 // The name that a script was saved under does not count; a value does, and has its name.
 TEST(ModelSources, OfAScriptAreWhatIsInIt) {
   const TemporaryFolder folder;
