@@ -376,9 +376,11 @@ class JsonLines(OddTest):
 
     def test_bad_lines_are_named(self):
         good = [{"a": i, "label": i % 2} for i in range(3)]
-        for bad, *needles in (('{"a": "x", "label": 1}', "row 3", "Column(/a) changed from number to string"),
+        for bad, *needles in (('{"a": "x", "label": 1}', "row 3: the column 'a' is a string, and a number in a row before"),
                               ('{"a": 1', "'data/a.jsonl'"),
-                              ("[1, 2]", "row 3 is an array", "an object a line"), ("hello", "'data/a.jsonl'")):
+                              ("[1, 2]", "row 3 is an array", "an object a line"),
+                              ("7", "row 3 is a number: JSON Lines have an object a line"),
+                              ('"word"', "row 3 is a string: JSON Lines have an object a line"), ("hello", "'data/a.jsonl'")):
             with self.subTest(bad=bad):
                 self.write_text("".join(json.dumps(row) + "\n" for row in good) + bad + "\n", "a.jsonl")
                 self.refused(*needles, sets=(self.FILES,))

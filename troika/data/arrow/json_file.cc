@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <regex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,12 +116,39 @@ RowError row_error(const std::string& message) {
   return {message.substr(0, at), row};
 }
 
+// What "Column(/a/b) changed from number to string" says. The path of a row itself is empty.
+struct ChangedKind {
+  std::string path, before, now;
+};
+
+std::optional<ChangedKind> changed_kind(const std::string& what) {
+  static const std::regex kWords("Column\\((.*)\\) changed from (\\w+) to (\\w+)");
+  std::smatch parts;
+  if (!std::regex_search(what, parts, kWords)) return std::nullopt;
+  std::string path = parts[1].str();
+  if (path.starts_with('/')) path.erase(0, 1);
+  std::ranges::replace(path, '/', '.');
+  return ChangedKind{path, parts[2].str(), parts[3].str()};
+}
+
+std::string with_article(const std::string& kind) {
+  return (std::string_view("aeiou").find(kind.front()) != std::string_view::npos ? "an " : "a ") +
+         kind;
+}
+
 arrow::Status told(const arrow::Status& status, std::int64_t rows_before) {
   const RowError error = row_error(status.message());
-  if (error.what.find("from object to array") != std::string::npos) {
-    return arrow::Status::Invalid("row ", rows_before + error.row.value_or(0),
-                                  " is an array: JSON Lines have an object a line, as "
-                                  "`jq -c '.[]'` writes them");
+  if (const auto changed = changed_kind(error.what)) {
+    const std::string row = "row " + std::to_string(rows_before + error.row.value_or(0));
+    if (!changed->path.empty()) {
+      return arrow::Status::Invalid(row, ": the column '", changed->path, "' is ",
+                                    with_article(changed->now), ", and ",
+                                    with_article(changed->before), " in a row before");
+    }
+    const bool is_array = changed->now == "array";
+    return arrow::Status::Invalid(row, " is ", with_article(changed->now),
+                                  ": JSON Lines have an object a line",
+                                  is_array ? ", as `jq -c '.[]'` writes them" : "");
   }
   const std::string where = error.row
                                 ? "row " + std::to_string(rows_before + *error.row)
