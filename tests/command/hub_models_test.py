@@ -281,6 +281,12 @@ class HubModels(CommandTest):
                 for name in ("tokenizer.json", "tokenizer_config.json"):
                     self.assertEqual((self.folder / "out" / name).read_bytes(), (folder / name).read_bytes(), name)
                 self.assertEqual(AutoTokenizer.from_pretrained(self.folder / "out")(text)["input_ids"], ids)
+        # Paths are as they were given: all of it may move at once, and be seen from elsewhere.
+        self.assertIn('from = "ours/model.safetensors"', (self.folder / "ours/recipe.toml").read_text())
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        done = self.succeeds(self.troika("checkpoint", "export", "../runs/third", "out", folder=elsewhere))
+        self.assertIn("tokenizer.json", done.out)
         shutil.move(self.folder / "ours", self.folder / "moved")
         done = self.troika("train", "moved/recipe.toml", *(word for one in sets[:5] for word in ("--set", one)),
                            "--set", "name=fourth")

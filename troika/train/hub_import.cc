@@ -252,7 +252,8 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   const std::vector<ParameterSpec> specs = parameters_of(recipe.model);
   make_empty_folder(out);
   write_model(model_path(out), tensors, specs);
-  recipe.model.from.path = fs::absolute(model_path(out)).string();
+  // As the tokenizer's: both move with the folder that the command was given in.
+  recipe.model.from.path = model_path(out).string();
   const ArrivingTokenizer tokenizer = take_tokenizer(folder, out);
   keep_configs(folder, out);
   result.saved_tokenizer = tokenizer.kept;

@@ -32,19 +32,33 @@ fs::path run_with(const fs::path& from) {
   return above.filename() == "checkpoints" ? above.parent_path() : from;
 }
 
+// The path that [model] from names in the recipe of the run in `folder`. A relative one is seen
+// from where that run was started, which need not be here: its folder lies in runs_dir there.
+fs::path initial_values_of(const Recipe& recipe, const fs::path& folder) {
+  const fs::path from = recipe.model.from.path;
+  const fs::path in_start = fs::path(recipe.runs_dir) / recipe.name;
+  if (fs::exists(from) || from.is_absolute() || in_start.is_absolute()) return from;
+  fs::path start = fs::absolute(folder / "").lexically_normal().parent_path();
+  for (fs::path rest = in_start.lexically_normal(); !rest.empty(); rest = rest.parent_path()) {
+    if (start.filename() != rest.filename()) return from;
+    start = start.parent_path();
+  }
+  return start / from;
+}
+
 // The run's folder, or that of one that it started from, for which `is_it` holds.
 std::optional<fs::path> find_before(const fs::path& run, const Recipe& recipe,
                                     const std::function<bool(const fs::path&)>& is_it) {
   constexpr int kMostRuns = 64;  // recipes may name each other in a circle
   fs::path folder = run;
-  InitialValueOptions from = recipe.model.from;
-  for (int i = 0; i < kMostRuns && !is_remote(from.path); ++i) {
+  Recipe of_folder = recipe;
+  for (int i = 0; i < kMostRuns && !is_remote(of_folder.model.from.path); ++i) {
     if (!is_remote(folder.native()) && is_it(folder)) return folder;
-    if (from.are_drawn()) return std::nullopt;
-    folder = run_with(from.path);
-    from = {};
+    if (of_folder.model.from.are_drawn()) return std::nullopt;
+    folder = run_with(initial_values_of(of_folder, folder));
+    of_folder = {};
     try {
-      if (fs::exists(recipe_path(folder))) from = recipe_of_run(folder).model.from;
+      if (fs::exists(recipe_path(folder))) of_folder = recipe_of_run(folder);
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): of another version
     }
   }
