@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr int kLowestPriority = 19;
-constexpr Seconds kBetweenSaves(60);
+constexpr Seconds kBetweenSaves(15);
 
 // What stands for the contents of a file that is not read, or cannot be.
 constexpr const char* kInStore = "store";
@@ -37,7 +37,12 @@ class FileHasher {
  public:
   FileHasher(const ContentDigestOptions& options, std::mutex& mutex,
              std::condition_variable_any& changed, const std::stop_token& stop)
-      : rate_(options.rate), cache_(options.cache), mutex_(mutex), changed_(changed), stop_(stop) {}
+      : rate_(options.rate),
+        part_bytes_(options.part_bytes),
+        cache_(options.cache),
+        mutex_(mutex),
+        changed_(changed),
+        stop_(stop) {}
 
   std::string hash(const DataFile& file) {
     if (is_remote(file.path)) return kInStore;
@@ -45,15 +50,19 @@ class FileHasher {
     struct stat before {};
     if (!fd.valid() || ::fstat(fd.get(), &before) != 0) return kUnreadable;
     if (before.st_size != file.size) return std::to_string(before.st_size) + "-bytes";
-    if (const auto known = cache_.find(file.path, before)) return hex(*known);
-    const std::optional<std::uint64_t> digest = read(fd.get());
-    if (!digest) return kUnreadable;
-    struct stat after {};
-    const bool is_unchanged = ::fstat(fd.get(), &after) == 0 &&
-                              FileIdentity(after).version() == FileIdentity(before).version();
-    if (is_unchanged) cache_.add(file.path, before, *digest);
-    if (Clock::now() - saved_ > kBetweenSaves) save();
-    return hex(*digest);
+    if (file.size <= part_bytes_) {
+      const std::optional<std::uint64_t> digest = part(fd.get(), file.path, before, 0);
+      return digest ? hex(*digest) : kUnreadable;
+    }
+    // What a run that is stopped has read of a large file is not read again.
+    ContentHash all;
+    for (std::int64_t begin = 0; begin < file.size; begin += part_bytes_) {
+      const std::string name = file.path + "\n" + std::to_string(begin / part_bytes_);
+      const std::optional<std::uint64_t> digest = part(fd.get(), name, before, begin);
+      if (!digest) return kUnreadable;
+      all.update(hex(*digest));
+    }
+    return hex(all.digest());
   }
 
   void save() {
@@ -62,15 +71,34 @@ class FileHasher {
   }
 
  private:
-  std::optional<std::uint64_t> read(int fd) {
+  // The digest of the part of a file from `begin` on, which the cache knows as `name`.
+  std::optional<std::uint64_t> part(int fd, const std::string& name, const struct stat& before,
+                                    std::int64_t begin) {
+    if (const auto known = cache_.find(name, before)) return known;
+    const std::optional<std::uint64_t> digest = read(fd, begin);
+    if (!digest) return std::nullopt;
+    struct stat after {};
+    const bool is_unchanged = ::fstat(fd, &after) == 0 &&
+                              FileIdentity(after).version() == FileIdentity(before).version();
+    if (is_unchanged) cache_.add(name, before, *digest);
+    if (Clock::now() - saved_ > kBetweenSaves) save();
+    return digest;
+  }
+
+  std::optional<std::uint64_t> read(int fd, std::int64_t begin) {
     ContentHash hash;
+    std::int64_t left = part_bytes_;
     while (!stop_.stop_requested()) {
-      const ssize_t count = ::read(fd, chunk_.data(), chunk_.size());
+      const auto wanted =
+          static_cast<std::size_t>(std::min<std::int64_t>(left, std::ssize(chunk_)));
+      const ssize_t count = ::pread(fd, chunk_.data(), wanted, begin);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return std::nullopt;
-      if (count == 0) return hash.digest();
       hash.update(std::span(chunk_).first(static_cast<std::size_t>(count)));
+      begin += count;
+      left -= count;
       pause(static_cast<double>(count));
+      if (count == 0 || left == 0) return hash.digest();
     }
     return std::nullopt;
   }
@@ -85,6 +113,7 @@ class FileHasher {
   }
 
   double rate_;
+  std::int64_t part_bytes_;
   DigestCache cache_;
   std::mutex& mutex_;
   std::condition_variable_any& changed_;

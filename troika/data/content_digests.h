@@ -27,6 +27,8 @@ namespace troika {
 struct ContentDigestOptions {
   // Bytes that are read in a second, at most.
   double rate = 64.0 * (1 << 20);
+  // Larger files are hashed and cached in parts of so many bytes. The same for all that compare.
+  std::int64_t part_bytes = std::int64_t{256} << 20;
   // The folder of a DigestCache; empty: no cache.
   std::filesystem::path cache = {};
   // Finds more files, which are hashed behind the others: NamesFiles::named_files(). May be empty.

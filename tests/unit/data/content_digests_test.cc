@@ -91,6 +91,32 @@ TEST_F(Contents, TakesFromTheCacheWhatHasNotChanged) {
   EXPECT_EQ(listing(files).summary(), before.summary());
 }
 
+// A run that is stopped in a large file goes on behind the parts that it has hashed.
+TEST_F(Contents, OfALargeFileAreKeptInParts) {
+  std::string text(2500, 'x');
+  const std::vector<DataFile> files = {file("a", text)};
+  const auto in_parts = [&] {
+    ContentDigests digests(files, {.part_bytes = 1000, .cache = folder_ / "cache"});
+    EXPECT_TRUE(digests.wait(Deadline::in(Seconds(60))));
+    return digests.listing().summary();
+  };
+  const std::string before = in_parts();
+  struct stat state {};
+  ASSERT_EQ(::stat(files[0].path.c_str(), &state), 0);
+  DigestCache cache(folder_ / "cache");
+  const std::string part = files[0].path + "\n";
+  EXPECT_EQ(cache.find(part + "0", state), content_hash(text.substr(0, 1000)));
+  EXPECT_EQ(cache.find(part + "2", state), content_hash(text.substr(2000)));
+  EXPECT_EQ(cache.find(files[0].path, state), std::nullopt);
+  cache.add(part + "1", state, 7);  // it is not read again
+  cache.save();
+  EXPECT_NE(in_parts(), before);
+  text[1500] = 'y';
+  (void)file("a", text);
+  fs::remove_all(folder_ / "cache");
+  EXPECT_NE(in_parts(), before);
+}
+
 // At a rate of 1 KiB a second this would take hours.
 TEST_F(Contents, StopsInTheMiddleOfAFile) {
   const std::vector<DataFile> files = {file("a", std::string(8 << 20, 'x'))};
