@@ -241,6 +241,10 @@ class HubModels(CommandTest):
         folder = self.theirs(GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)))
         self.pieces(folder, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
         self.assertEqual(len(self.succeeds(self.imported()).out.splitlines()), 1)
+        self.assertIn('tokenizer = "ours/tokenizer.json"', (self.folder / "ours/recipe.toml").read_text())
+        (self.folder / "elsewhere").mkdir()
+        self.assertTrue(self.succeeds(self.troika("generate", "../ours", "--prompt", "the", "--tokens", 3,
+                                                  folder=self.folder / "elsewhere")).out.startswith("the"))
         text = "the cat sat on the hat "
         (self.folder / "cats.txt").write_text(text * 40)
         sets = ('data.paths=["cats.txt"]', "data.held_out_fraction=0", "train.steps=2", "train.evaluate_every_steps=0",

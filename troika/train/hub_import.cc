@@ -14,6 +14,7 @@
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 #include <troika/train/saved_tokenizer.h>
 
@@ -192,18 +193,23 @@ struct ArrivingTokenizer {
 
 ArrivingTokenizer take_tokenizer(const fs::path& folder, const fs::path& out) {
   ArrivingTokenizer tokenizer;
-  const auto use = [&](const char* name) {
-    tokenizer.data = {"data.kind=text", "data.tokenizer=" + fs::absolute(out / name).string()};
+  // Where a run has it as well, so that commands find it wherever they are started.
+  const auto use = [&](const char* name, const std::vector<std::string>& files) {
+    tokenizer.data = {"data.kind=text", "data.tokenizer=" + (out / name).string()};
+    make_folders(out / kRunTokenizer);
+    for (const std::string& each : files) {
+      write_file_atomically(out / kRunTokenizer / each, read_file(out / each, kMaxTokenizerBytes));
+    }
   };
   if (fs::exists(folder / kSentencePiece)) {
     write_file_atomically(out / kSentencePiece,
                           read_file(folder / kSentencePiece, kMaxTokenizerBytes));
-    use(kSentencePiece);
+    use(kSentencePiece, {kSentencePiece});
     return tokenizer;
   }
   const std::vector<std::string> files = copy_tokenizer(folder, out);
   if (has_usable_json(folder)) {
-    use(kTokenizerJson);
+    use(kTokenizerJson, files);
   } else if (!files.empty()) {
     tokenizer.kept = files.front();
   }
@@ -252,7 +258,7 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   const std::vector<ParameterSpec> specs = parameters_of(recipe.model);
   make_empty_folder(out);
   write_model(model_path(out), tensors, specs);
-  // As the tokenizer's: both move with the folder that the command was given in.
+  // As it was given, and so is the tokenizer's: they hold where all of it has been moved together.
   recipe.model.from.path = model_path(out).string();
   const ArrivingTokenizer tokenizer = take_tokenizer(folder, out);
   keep_configs(folder, out);
