@@ -15,7 +15,7 @@
 namespace troika::test {
 namespace {
 
-constexpr SourceAgreement kAgreement{"test of sources", Seconds(30), "copy it"};
+const SourceAgreement kAgreement{"test of sources", Seconds(30), "copy it"};
 
 std::string refusal(const Session& session, const std::vector<SharedSource>& sources) {
   try {

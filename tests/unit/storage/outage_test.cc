@@ -53,7 +53,7 @@ TEST(Outage, AttemptsAreMadeUntilOneGoesWellOrTheReasonStays) {
 TEST(Outage, IsToldOnceHoweverManyRequestsFail) {
   OutageNotice notice;
   EXPECT_TRUE(notice.begins(1000));
-  for (double now = 1001; now < 1300; now += 33) EXPECT_FALSE(notice.begins(now)) << now;
+  for (int now = 1001; now < 1300; now += 33) EXPECT_FALSE(notice.begins(now)) << now;
   EXPECT_TRUE(notice.begins(1400));
 }
 
