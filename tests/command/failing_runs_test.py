@@ -68,7 +68,7 @@ class Ranks(CommandTest):
             file.seek(-1, os.SEEK_END)
             file.write(b"!")
         sets = (ENDLESS, f"checkpoint.folder={self.folder}/checkpoints", "checkpoint.every_steps=1", "checkpoint.keep=3",
-                "train.evaluate_every_steps=0")
+                f"checkpoint.mirror=file://{self.folder}/mirror", "train.best_metric=loss", "train.evaluate_every_steps=1")
         what = "other data than rank 0 on host " + socket.gethostname() + ": 'text/large-9.txt' (file 36 of 36) has other contents"
 
         def both(*flags):
@@ -85,6 +85,12 @@ class Ranks(CommandTest):
         self.assertIn("in doubt", listed.out)
         self.assertEqual({row[-2] for row in rows[1:]}, {"yes"}, listed.out)
         self.assertIn(what, listed.err)
+        # Wherever else the run has kept something of it.
+        copies = list((self.folder / "mirror/small").glob("step-*/manifest.json"))
+        self.assertTrue(copies)
+        for manifest in copies:
+            self.assertIn(what, json.loads(manifest.read_text())["provenance"]["doubt"], str(manifest))
+        self.assertIn(what, (self.run_folder / "best.safetensors.doubt").read_text())
         # The same command does not go on from what both have trained, unless it is told to.
         for done in both():
             self.assertEqual(done.status, DATA, str(done))
