@@ -132,8 +132,7 @@ class Comparison {
       everyone.push_back(i);
     }
     if (auto failure = failure_among(everyone, name, classes)) return failure;
-    at::Tensor target = value;
-    if (replicas_.rank() != 0) target.copy_(first);
+    if (replicas_.rank() != 0) value.copy_(first);
     mended_.push_back(name);
     return std::nullopt;
   }

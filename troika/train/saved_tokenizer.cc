@@ -35,7 +35,7 @@ fs::path run_with(const fs::path& from) {
 // The path that [model] from names in the recipe of the run in `folder`. A relative one is seen
 // from where that run was started, which need not be here: its folder lies in runs_dir there.
 fs::path initial_values_of(const Recipe& recipe, const fs::path& folder) {
-  const fs::path from = recipe.model.from.path;
+  fs::path from = recipe.model.from.path;
   const fs::path in_start = fs::path(recipe.runs_dir) / recipe.name;
   if (fs::exists(from) || from.is_absolute() || in_start.is_absolute()) return from;
   fs::path start = fs::absolute(folder / "").lexically_normal().parent_path();
@@ -91,7 +91,7 @@ std::map<std::string, std::string> tokenizer_files_in(const fs::path& folder) {
 }
 
 std::optional<fs::path> find_hub_origin(const fs::path& run, const Recipe& recipe) {
-  const auto origin = find_before(
+  auto origin = find_before(
       run, recipe, [](const fs::path& folder) { return fs::exists(folder / kSavedConfig); });
   if (!origin || !knows_tokenizer(recipe)) return origin;
   const std::string name = *recipe.data.kind().tokenizer(recipe.data.options());
