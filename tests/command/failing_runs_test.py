@@ -250,7 +250,7 @@ class Ranks(CommandTest):
             os.kill(pid, signal.SIGKILL)
         process.popen.wait(SECONDS)
         wait_until(lambda: not any(alive(pid) for pid in pids), "the end of all processes", SECONDS)
-        self.assertEqual(processes_with(f"TMPDIR={temporary}"), [])
+        wait_until(lambda: not processes_with(f"TMPDIR={temporary}"), "the end of the guardian", SECONDS)
         self.assertEqual(list(temporary.iterdir()), [])
         # What is there for a moment only is of programs that run beside this test.
         new = set(SHARED_MEMORY.iterdir()) - before
