@@ -1,4 +1,4 @@
-// For tests under mpirun: a program with an MPI of its own, of one thread, as `mpicc` would make
+// For tests under mpirun: a program with an MPI of its own, as `mpicc` would make
 // it. Only one MPI's headers can be included, and these programs run under each: its functions are
 // looked up in the library, which the plug-in has loaded.
 #pragma once
@@ -7,18 +7,27 @@
 #include <troika/comm/mpi/library.h>
 
 #include <string>
+#include <utility>
 
 namespace troika::test {
 
 class OwnMpi {
  public:
-  OwnMpi() : is_open_mpi_(*mpi::flavour_of_process() == "openmpi") {
+  enum class Threads { kOne, kAll };
+  explicit OwnMpi(Threads threads = Threads::kOne)
+      : is_open_mpi_(*mpi::flavour_of_process() == "openmpi") {
     (void)mpi::plugin();
-    call<int(int*, char***)>("MPI_Init")(nullptr, nullptr);
+    int provided = 0;  // MPI_THREAD_MULTIPLE and _SINGLE are 3 and 0 in both
+    call<int(int*, char***, int, int*)>("MPI_Init_thread")(
+        nullptr, nullptr, threads == Threads::kAll ? 3 : 0, &provided);
   }
-  ~OwnMpi() { call<int()>("MPI_Finalize")(); }
+  ~OwnMpi() { finalize(); }
   OwnMpi(const OwnMpi&) = delete;
   OwnMpi& operator=(const OwnMpi&) = delete;
+
+  void finalize() {
+    if (!std::exchange(is_finalized_, true)) call<int()>("MPI_Finalize")();
+  }
 
   // MPI_Comm_c2f(MPI_COMM_WORLD), by the headers of each.
   [[nodiscard]] int world() const { return is_open_mpi_ ? 0 : 0x44000000; }
@@ -42,6 +51,7 @@ class OwnMpi {
   }
 
   bool is_open_mpi_;
+  bool is_finalized_ = false;
 };
 
 }  // namespace troika::test

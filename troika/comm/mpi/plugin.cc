@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -35,9 +36,39 @@ void must(int code, const char* call) {
 // Whether the end of the process may wait for the others. MPI itself is one for each process.
 std::atomic<bool> g_failed = false;
 
+// Set when the program has begun to end MPI, or to be ended: no thread of ours calls MPI any more.
+// Whoever does so beside the program's own threads holds the mutex.
+std::atomic<bool> g_ending = false;
+std::mutex g_calling;
+
 bool has_ended() {
+  if (g_ending) return true;
   int finalized = 0;
   return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+}
+
+// A call of MPI after its end ends the program.
+void must_run() {
+  if (has_ended()) throw MpiEnded("the program has ended MPI already (MPI_Finalize)");
+}
+
+// MPI_Finalize first deletes the attributes of MPI_COMM_SELF (MPI 3.1, section 8.7.1). Sessions
+// that the program has not closed by then end without MPI.
+int on_finalize(MPI_Comm, int, void*, void*) {
+  const std::lock_guard lock(g_calling);
+  g_ending = true;
+  return MPI_SUCCESS;
+}
+
+void watch_for_the_end() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    int key = MPI_KEYVAL_INVALID;
+    must(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &key, nullptr),
+         "MPI_Comm_create_keyval");
+    must(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+    MPI_Comm_free_keyval(&key);  // goes when the attribute does
+  });
 }
 
 #ifdef MPICH_VERSION
@@ -67,6 +98,7 @@ class Requests final : public Request {
   }
 
   bool test() override {
+    if (next_ < pieces_.size()) must_run();
     for (; next_ < pieces_.size(); ++next_) {
       Piece& piece = pieces_[next_];
       int done = 0;
@@ -83,6 +115,7 @@ class Requests final : public Request {
     return true;
   }
   void cancel() override {
+    must_run();
     for (Piece& piece : pieces_) {
       piece.expected = -1;
       if (piece.request != MPI_REQUEST_NULL) must(MPI_Cancel(&piece.request), "MPI_Cancel");
@@ -117,6 +150,7 @@ class PluginCommunicator final : public Communicator {
   enum class Owned { kByThis, kByProgram };
   PluginCommunicator(MPI_Comm communicator, Owned owned)
       : communicator_(communicator), kept_(owned == Owned::kByProgram) {
+    watch_for_the_end();
     // The program's communicator keeps its own way with errors.
     if (!kept_) {
       must(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -140,6 +174,7 @@ class PluginCommunicator final : public Communicator {
   [[nodiscard]] int size() const override { return size_; }
 
   std::unique_ptr<Request> send(const void* bytes, std::size_t size, int peer, int tag) override {
+    must_run();
     auto requests = std::make_unique<Requests>();
     for_each_piece(size, [&](std::size_t start, int count) {
       must(MPI_Isend(static_cast<const std::byte*>(bytes) + start, count, MPI_BYTE, peer, tag,
@@ -150,6 +185,7 @@ class PluginCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Request> receive(void* bytes, std::size_t size, int peer, int tag) override {
+    must_run();
     auto requests = std::make_unique<Requests>();
     for_each_piece(size, [&](std::size_t start, int count) {
       must(MPI_Irecv(static_cast<std::byte*>(bytes) + start, count, MPI_BYTE, peer, tag,
@@ -160,7 +196,7 @@ class PluginCommunicator final : public Communicator {
   }
 
   int sender_of(int tag) override {
-    if (has_ended()) throw MpiError("the program has ended MPI already (MPI_Finalize)");
+    must_run();
     int found = 0;
     MPI_Status status;
     must(MPI_Iprobe(MPI_ANY_SOURCE, tag, communicator_, &found, &status), "MPI_Iprobe");
@@ -168,6 +204,7 @@ class PluginCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Request> all_gather(void* output, const void* input, std::size_t size) override {
+    must_run();
     if (size > kPiece) throw MpiError("all_gather of more than 1 GiB");
     const int count = static_cast<int>(size);
     auto requests = std::make_unique<Requests>();
@@ -212,7 +249,7 @@ class PluginOfThisMpi final : public MpiPlugin {
     int initialized = 0, finalized = 0;
     must(MPI_Initialized(&initialized), "MPI_Initialized");
     must(MPI_Finalized(&finalized), "MPI_Finalized");
-    if (finalized != 0) throw MpiError("the program has ended MPI already (MPI_Finalize)");
+    if (finalized != 0) must_run();
     return initialized != 0;
   }
 
@@ -234,6 +271,7 @@ class PluginOfThisMpi final : public MpiPlugin {
   }
 
   bool progress() noexcept override {
+    const std::lock_guard lock(g_calling);
     if (has_ended()) return false;
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);

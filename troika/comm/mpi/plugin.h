@@ -15,12 +15,18 @@
 namespace troika::mpi {
 
 // The version of this interface: a plug-in of another build is refused.
-inline constexpr int kPluginVersion = 3;
+inline constexpr int kPluginVersion = 4;
 inline constexpr const char* kPluginEntry = "troika_mpi_plugin";
 
 // The error of an MPI call that fails. Visible, since it crosses from one library to another.
 class __attribute__((visibility("default"))) MpiError : public std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+// A call after the program has ended MPI.
+class __attribute__((visibility("default"))) MpiEnded : public MpiError {
+ public:
+  using MpiError::MpiError;
 };
 
 // A message of another size than is expected: "sends 12 B where 16 B are expected".

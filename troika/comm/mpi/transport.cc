@@ -26,6 +26,12 @@ int broken_tag(std::uint64_t group) {
   return static_cast<int>(kFirst | group % kFirst);
 }
 
+TransportError error_of(const MpiError& failure, int peer) {
+  const bool ended = dynamic_cast<const MpiEnded*>(&failure) != nullptr;
+  return {ended ? TransportError::Kind::kEnded : TransportError::Kind::kBroken, peer,
+          failure.what()};
+}
+
 // Whether nothing will be written to a receive's memory any more.
 bool is_cancelled(Request& request) noexcept {
   try {
@@ -108,7 +114,7 @@ std::unique_ptr<Transport::Message> MpiTransport::send(int peer, const at::Tenso
     return std::make_unique<PendingMessage>(*this, std::move(request),
                                             PendingMessage::Direction::kSend, bytes, peer);
   } catch (const MpiError& failure) {
-    throw TransportError(TransportError::Kind::kBroken, peer, failure.what());
+    throw error_of(failure, peer);
   }
 }
 
@@ -122,7 +128,7 @@ std::unique_ptr<Transport::Message> MpiTransport::receive(int peer, const at::Te
     return std::make_unique<PendingMessage>(*this, std::move(request),
                                             PendingMessage::Direction::kReceive, bytes, peer);
   } catch (const MpiError& failure) {
-    throw TransportError(TransportError::Kind::kBroken, peer, failure.what());
+    throw error_of(failure, peer);
   }
 }
 
@@ -141,13 +147,18 @@ void MpiTransport::wait(Request& request, int peer, const Deadline& deadline) {
   } catch (const WrongSize& wrong) {
     throw TransportError(TransportError::Kind::kWrongSize, peer, wrong.what());
   } catch (const MpiError& failure) {
-    throw TransportError(TransportError::Kind::kBroken, peer, failure.what());
+    throw error_of(failure, peer);
   }
 }
 
 void MpiTransport::throw_if_broken(int peer) {
   if (broken_) throw TransportError(TransportError::Kind::kBroken, peer, "this member has aborted");
-  const int by = communicator_->sender_of(broken_tag_);
+  int by = -1;
+  try {
+    by = communicator_->sender_of(broken_tag_);
+  } catch (const MpiError& failure) {
+    throw error_of(failure, peer);
+  }
   if (by >= 0) throw TransportError(TransportError::Kind::kBroken, by, "that member has aborted");
 }
 

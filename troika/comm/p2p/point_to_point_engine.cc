@@ -140,6 +140,9 @@ std::exception_ptr PointToPointEngine::error_for(const OperationContext& context
     case TransportError::Kind::kWrongSize:
       return std::make_exception_ptr(
           failed_with(context, members().name(error.peer()) + " " + error.what(), kSameOperations));
+    case TransportError::Kind::kEnded:
+      return std::make_exception_ptr(
+          failed_with(context, error.what(), "close sessions before what carries them ends"));
     case TransportError::Kind::kBroken:
       break;
   }

@@ -18,7 +18,8 @@ class TransportError : public std::runtime_error {
   enum class Kind {
     kDeadline,
     kBroken,
-    kWrongSize  // the details say what the peer sends
+    kWrongSize,  // the details say what the peer sends
+    kEnded       // in this process: the details say how
   };
   TransportError(Kind kind, int peer, const std::string& details)
       : std::runtime_error(details), kind_(kind), peer_(peer) {}
