@@ -26,8 +26,8 @@ enum class TakeDoubtful { kNo, kYes };
 // Returns why a run does not go on from a checkpoint; empty where it does.
 [[nodiscard]] std::string objection_to(const Manifest& manifest, TakeDoubtful doubtful);
 
-// Marks the checkpoints of step `first` and later. `check` is as for CheckpointFolder::commit(). Those
-// that can be marked are, also where others cannot. Throws the first error then.
+// Marks the checkpoints of step `first` and later. `check` is as for CheckpointFolder::commit().
+// Those that can be marked are, also where others cannot. Throws the first error then.
 void mark_doubtful(const CheckpointFolder& folder, std::int64_t first, const std::string& reason,
                    const std::function<void()>& check = {});
 // Marks the file of a model. Throws StorageError.

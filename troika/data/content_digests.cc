@@ -78,8 +78,8 @@ class FileHasher {
     const std::optional<std::uint64_t> digest = read(fd, begin);
     if (!digest) return std::nullopt;
     struct stat after {};
-    const bool is_unchanged = ::fstat(fd, &after) == 0 &&
-                              FileIdentity(after).version() == FileIdentity(before).version();
+    const bool is_unchanged =
+        ::fstat(fd, &after) == 0 && FileIdentity(after).version() == FileIdentity(before).version();
     if (is_unchanged) cache_.add(name, before, *digest);
     if (Clock::now() - saved_ > kBetweenSaves) save();
     return digest;

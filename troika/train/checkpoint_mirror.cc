@@ -86,7 +86,7 @@ std::optional<std::int64_t> CheckpointMirror::restore(
   }
   if (first_objection.empty()) return std::nullopt;
   throw DataError(
-      "no copy of a checkpoint in " + shown_place(place()) + " can be used: " + first_objection,
+      "no copy of a checkpoint in " + shown_place(url()) + " can be used: " + first_objection,
       "--resume goes on from it all the same, --overwrite starts the run again");
 }
 

@@ -235,8 +235,9 @@ void Checkpointer::mark_doubtful(const BestModel& best) {
       log_warning(std::string(what) + " in doubt is not marked: " + error.what());
     }
   };
-  mark("a checkpoint",
-       [&] { troika::mark_doubtful(folder_, first, doubt_.reason, [this] { check_ownership(); }); });
+  mark("a checkpoint", [&] {
+    troika::mark_doubtful(folder_, first, doubt_.reason, [this] { check_ownership(); });
+  });
   mark("a checkpoint in the mirror", [&] {
     if (mirror_) mirror_->mark_doubtful(first, doubt_.reason);
   });
