@@ -33,7 +33,7 @@ module troika
   public :: troika_model_create, troika_model_create_from_file, troika_model_free
   public :: troika_model_step, troika_model_loss, troika_model_predict, troika_model_steps
   public :: troika_model_learning_rate, troika_model_losses, troika_model_tensor_count, troika_model_tensor
-  public :: troika_model_save, troika_model_load
+  public :: troika_model_save, troika_model_load, troika_model_save_state, troika_model_load_state
   public :: troika_last_error, troika_last_hint
 
   integer, parameter, public :: troika_ok = 0, troika_internal = 1, troika_usage = 2, troika_data = 3, &
@@ -452,6 +452,19 @@ contains
     type(troika_model), intent(in) :: model
     character(*), intent(in) :: path
     status = c_model_load(model%handle, trim(path) // c_null_char)
+  end function
+
+  ! All that training goes on from: parameters, the optimiser, the steps with their schedule, and the losses.
+  integer function troika_model_save_state(model, path) result(status)
+    type(troika_model), intent(in) :: model
+    character(*), intent(in) :: path
+    status = c_model_save_state(model%handle, trim(path) // c_null_char)
+  end function
+
+  integer function troika_model_load_state(model, path) result(status)
+    type(troika_model), intent(in) :: model
+    character(*), intent(in) :: path
+    status = c_model_load_state(model%handle, trim(path) // c_null_char)
   end function
 
   function troika_last_error() result(text)

@@ -167,6 +167,16 @@ module troika_c
       type(c_ptr), value :: model
       character(kind=c_char) :: path(*)
     end function
+    integer(c_int) function c_model_save_state(model, path) bind(c, name="troika_model_save_state")
+      import :: c_char, c_int, c_ptr
+      type(c_ptr), value :: model
+      character(kind=c_char) :: path(*)
+    end function
+    integer(c_int) function c_model_load_state(model, path) bind(c, name="troika_model_load_state")
+      import :: c_char, c_int, c_ptr
+      type(c_ptr), value :: model
+      character(kind=c_char) :: path(*)
+    end function
     type(c_ptr) function c_last_error() bind(c, name="troika_last_error")
       import :: c_ptr
     end function

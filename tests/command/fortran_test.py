@@ -97,7 +97,7 @@ REFUSED = {
 # Of loss() with the same samples, before a step and after two.
 BEFORE = ("loss", "loss without samples", "loss of a list", "loss of a grid", "loss of a grid without samples",
           "loss by name", "loss of assumed size", "mean square", "step")
-AFTER = ("loss after", "column by name", "section", "loss since")
+AFTER = ("loss after", "column by name", "section", "loss since", "loss with the state")
 
 
 def features(point):
@@ -180,10 +180,13 @@ class Fortran(unittest.TestCase):
             self.assertEqual(found[title][:3], (2, found[title][1] and UNTOUCHED, error), title)
             self.assertEqual(found[title][3], found[title][3] if hint is None else hint, title)
         for title, (status, _, error, _) in found.items():
-            if title not in REFUSED and title not in ("late", "outputs too many", "no such reduction"):
+            if title not in REFUSED and title not in ("late", "outputs too many", "no such reduction", "load no state"):
                 self.assertEqual((status, error), (0, ""), title)
         self.check_values({title: value for title, (_, value, _, _) in found.items()}, folder, rank, ranks)
         self.assertEqual((found["outputs too many"][0], found["outputs too many"][2]), (2, "output 'outputs' has 192 values for 64 samples"))
+        self.assertEqual(found["load no state"][0], 3)
+        self.assertIn("points.safetensors' holds no state of training", found["load no state"][2])
+        self.assertEqual(found["count the steps"][1], 2)
         self.assertEqual(found["no such reduction"][:2], (2, 2 * sum(range(1, ranks + 1))))
         self.assertIn("reduction 4 is none of", found["no such reduction"][2])
         if ranks > 1:

@@ -186,5 +186,28 @@ RANK_TEST(CApiCalls, OfARankThatHasClosedAreRefusedAtOnce, 2) {
   }
 }
 
+// Whoever is wrong, rank 0, which keeps the store, or another.
+RANK_TEST(CApiCalls, ThatOpenWithOptionsThatOneRankHasWrongAreRefusedAtOnce, 3) {
+  for (const int wrong : {0, 2}) {
+    const auto start = Clock::now();
+    troika_session* session = nullptr;
+    const auto reserved = set_world(rank);
+    troika_options options = {};
+    options.rendezvous_timeout_seconds = 60;
+    if (rank.index() == wrong) options.engine = "gluu";
+    EXPECT_EQ(troika_open(&options, &session), TROIKA_USAGE);
+    EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("no engine is called 'gluu'"));
+    if (rank.index() != wrong) {
+      EXPECT_THAT(std::string(troika_last_error()),
+                  testing::StartsWith("rank " + std::to_string(wrong) + " on host "));
+    }
+    EXPECT_EQ(session, nullptr);
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+    rank.wait_for_all("refused with rank " + std::to_string(wrong));
+  }
+  troika_session* session = open_session(rank, 30);
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
 }  // namespace
 }  // namespace troika::test

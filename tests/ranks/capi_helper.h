@@ -5,7 +5,7 @@
 #include <troika/troika.h>
 
 #include <cstdlib>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "rank_helper.h"
@@ -13,14 +13,14 @@
 
 namespace troika::test {
 
-// A session whose store rank 0 keeps, as that of a job under torchrun's variables.
-inline troika_session* open_session(Rank& rank, double timeout_seconds,
-                                    const char* engine = nullptr) {
-  static int opened = 0;
-  const std::string key = "port " + std::to_string(opened++);
-  std::optional<ReservedPort> reserved;
+// Sets the variables of a job under torchrun, whose store rank 0 is to keep. Collective. Keep what
+// it returns until the session is open.
+[[nodiscard]] inline std::unique_ptr<ReservedPort> set_world(Rank& rank) {
+  static int worlds = 0;
+  const std::string key = "port " + std::to_string(worlds++);
+  std::unique_ptr<ReservedPort> reserved;
   if (rank.index() == 0) {
-    reserved.emplace();
+    reserved = std::make_unique<ReservedPort>();
     rank.store().set(key, std::to_string(reserved->port()));
   }
   const std::string port = rank.store().get(key, Deadline::in(Seconds(30)));
@@ -28,6 +28,13 @@ inline troika_session* open_session(Rank& rank, double timeout_seconds,
   setenv("WORLD_SIZE", std::to_string(rank.size()).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", port.c_str(), 1);
+  return reserved;
+}
+
+// Opens a session of all ranks.
+inline troika_session* open_session(Rank& rank, double timeout_seconds,
+                                    const char* engine = nullptr) {
+  const auto reserved = set_world(rank);
   troika_options options = {};
   options.engine = engine;
   options.timeout_seconds = timeout_seconds;

@@ -134,6 +134,32 @@ RANK_FUNCTION(opens_sessions_out_of_order) {
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
 
+// The program ends its MPI before its session, which the engine mpi carries.
+RANK_FUNCTION(ends_mpi_before_its_session) {
+  OwnMpi mpi(OwnMpi::Threads::kAll);
+  troika_options options = {};
+  options.engine = "mpi";
+  options.timeout_seconds = 30;
+  troika_session *session = nullptr, *later = nullptr, *forgotten = nullptr;
+  ASSERT_EQ(troika_open_mpi(mpi.world(), &options, &session), TROIKA_OK) << troika_last_error();
+  ASSERT_EQ(troika_open_mpi(mpi.world(), &options, &forgotten), TROIKA_OK) << troika_last_error();
+  double sum = 1;
+  for (troika_session* each : {session, forgotten}) {
+    EXPECT_EQ(troika_all_reduce(each, &sum, 1, TROIKA_DOUBLE, TROIKA_SUM, "sum"), TROIKA_OK)
+        << troika_last_error();
+  }
+  EXPECT_EQ(sum, rank.size() * rank.size());
+  mpi.finalize();
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_EQ(troika_all_reduce(session, &sum, 1, TROIKA_DOUBLE, TROIKA_SUM, "sum"),
+              TROIKA_RENDEZVOUS);
+    EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("MPI_Finalize"));
+  }
+  EXPECT_EQ(troika_open_mpi(mpi.world(), &options, &later), TROIKA_USAGE);
+  EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("MPI_Finalize"));
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
 class CApiMpi : public testing::TestWithParam<TestedEngine> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CApiMpi);
 
@@ -143,6 +169,10 @@ TEST_P(CApiMpi, SessionsOnTwoHalvesOfAJob) {
 
 TEST_P(CApiMpi, OpensAfterMpiInitAndOnACommunicator) {
   expect_ranks("opens_sessions_out_of_order", 2, GetParam().options);
+}
+
+TEST_P(CApiMpi, EndsWithAnErrorOnceTheProgramHasEndedMpi) {
+  expect_ranks("ends_mpi_before_its_session", 2, GetParam().options);
 }
 
 INSTANTIATE_TEST_SUITE_P(Flavours, CApiMpi, testing::ValuesIn(tested_mpi_engines()),
@@ -157,6 +187,8 @@ RANK_TEST(CApiRanks, ClosingAfterAMissingRankWaitsForNobody, 2) {
   };
   if (rank.index() == 1) rank.wait_for_all("rank 0 has closed");
   EXPECT_EQ(add_up(), TROIKA_RENDEZVOUS);
+  EXPECT_THAT(std::string(troika_last_hint()),
+              testing::Not(testing::HasSubstr("SessionOptions")));  // C has other names
   EXPECT_EQ(add_up(), TROIKA_RENDEZVOUS);
   EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("sum"));
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/text.h>
 #include <troika/capi/array_recipe.h>
 #include <troika/recipe/recipe_file.h>
 
@@ -33,6 +34,10 @@ Recipe for_arrays(LoadedRecipe loaded, std::string_view source) {
 }  // namespace
 
 Recipe parse_array_recipe(std::string_view text, std::string_view source) {
+  if (text.ends_with(".toml") && text.find_first_of("\n=[") == text.npos) {
+    throw UsageError(std::string(source) + " is " + quote(text, 200) + ", not the text of a recipe",
+                     "troika_model_create_from_file() takes the path of one");
+  }
   return for_arrays(parse_recipe(text, source, fixed_keys()), source);
 }
 

@@ -2,9 +2,29 @@
 #include <troika/capi/c_calls.h>
 
 #include <limits>
+#include <string_view>
+#include <utility>
 
 namespace troika {
 namespace {
+
+// Where a setting has other names in recipes and in C++: what programs in C call it.
+constexpr std::pair<std::string_view, std::string_view> kNamesInC[] = {
+    {"comm.timeout_seconds, SessionOptions::timeout, `troika launch --timeout`",
+     "troika_options.timeout_seconds"},
+    {"comm.engine, SessionOptions::engine", "troika_options.engine"},
+    {"comm.engine = \"auto\" (SessionOptions::engine)", "troika_options.engine = \"auto\""},
+    {"SessionOptions::recorders", "troika_options.recorders"},
+};
+
+std::string with_names_in_c(std::string text) {
+  for (const auto& [name, in_c] : kNamesInC) {
+    for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at)) {
+      text.replace(at, name.size(), in_c);
+    }
+  }
+  return text;
+}
 
 // Checks that a shape has as many bytes as memory can have.
 void check_extents(at::IntArrayRef shape, const std::string& name) {
@@ -25,6 +45,7 @@ Failure& last_failure() {
 
 int remember(Failure failure) {
   const int code = static_cast<int>(failure.code);
+  failure.hint = with_names_in_c(std::move(failure.hint));
   last_failure() = std::move(failure);
   return code;
 }

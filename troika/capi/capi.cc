@@ -6,7 +6,9 @@
 #include <troika/capi/c_calls.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/mpi/bootstrap.h>
+#include <troika/config/key.h>
 #include <troika/observe/machine.h>
+#include <troika/rendezvous/failure_report.h>
 #include <troika/session/call_agreement.h>
 #include <troika/session/consensus.h>
 
@@ -15,6 +17,8 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +76,12 @@ SessionOptions session_options(const troika_options* given) {
   if (!(given->timeout_seconds >= 0) || !(given->rendezvous_timeout_seconds >= 0)) {
     throw UsageError("a time-out is negative, or no number");
   }
+  for (const double seconds : {given->timeout_seconds, given->rendezvous_timeout_seconds}) {
+    if (seconds <= kLongestTimeout) continue;
+    std::ostringstream text;
+    text << "a time-out of " << seconds << " s is longer than " << kLongestTimeout << " s";
+    throw UsageError(text.str());
+  }
   if (given->timeout_seconds > 0) options.timeout = Seconds(given->timeout_seconds);
   if (given->rendezvous_timeout_seconds > 0) {
     options.rendezvous_timeout = Seconds(given->rendezvous_timeout_seconds);
@@ -96,12 +106,27 @@ int threads_for(const Session& session, const troika_options* given) {
   return threads_of_rank(usable_cores(), static_cast<int>(neighbours));
 }
 
+// Opens a session in the world that `find` returns. What this rank refuses is told to the others,
+// which would wait for it.
 int open_as(const troika_options* options, troika_session** result,
-            const std::function<Session()>& open) {
+            const std::function<World(const Deadline&)>& find) {
   if (result != nullptr) *result = nullptr;
   return guarded([&](CallerState&) {
-    (void)need(result, "session");
-    Session session = open();
+    SessionOptions given;
+    const auto refusal = failure_in([&] {
+      (void)need(result, "session");
+      given = session_options(options);
+    });
+    const Deadline deadline = Deadline::in(given.rendezvous_timeout);
+    std::optional<World> world;
+    const auto unreachable = failure_in([&] { world = find(deadline); });
+    if (refusal) {
+      // The failure of this rank counts, also where the others cannot be told of it.
+      if (world) static_cast<void>(failure_in([&] { report_failure(*world, *refusal, deadline); }));
+      throw_failure(*refusal);
+    }
+    if (unreachable) throw_failure(*unreachable);
+    Session session = Session::join(*std::move(world), given);
     const int threads = threads_for(session, options);
     at::set_num_threads(threads);  // also MKL's, which the caller does not see
     *result = handle_for(std::make_shared<OpenSession>(std::move(session), threads));
@@ -173,22 +198,22 @@ const char* troika_last_hint(void) {
 }
 
 int troika_open(const troika_options* options, troika_session** session) {
-  return open_as(options, session,
-                 [&] { return Session::from_environment(session_options(options)); });
+  return open_as(options, session, [](const Deadline&) {
+    const Environment environment = Environment::of_process();
+    const std::optional<World> world = world_from_environment(environment);
+    return world ? *world : single_process_world(environment);
+  });
 }
 
 int troika_open_mpi(int communicator, const troika_options* options, troika_session** session) {
-  return open_as(options, session, [&] {
-    const SessionOptions given = session_options(options);
-    const Deadline deadline = Deadline::in(given.rendezvous_timeout);
-    return Session::join(world_of_communicator(communicator, deadline), given);
+  return open_as(options, session, [&](const Deadline& deadline) {
+    return world_of_communicator(communicator, deadline);
   });
 }
 
 int troika_open_alone(const troika_options* options, troika_session** session) {
-  return open_as(options, session, [&] {
-    return Session::join(single_process_world(Environment::of_process()), session_options(options));
-  });
+  return open_as(options, session,
+                 [](const Deadline&) { return single_process_world(Environment::of_process()); });
 }
 
 int troika_close(troika_session* session) {

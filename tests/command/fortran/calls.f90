@@ -36,6 +36,7 @@ program calls
   call sections()
   call one_rank_is_wrong()
   call say("save", troika_model_save(model, trim(folder) // "/points.safetensors"))
+  call state()
   call free_model(model)
   call images()
   call reductions()
@@ -45,6 +46,19 @@ program calls
   call mpi_finalize(failed)
 
 contains
+
+  ! A model that has loaded the state of another goes on as that one does.
+  subroutine state()
+    type(troika_model) :: again
+    integer(int64) :: steps
+    call say("save the state", troika_model_save_state(model, trim(folder) // "/state.safetensors"))
+    call say("create again", troika_model_create_from_file(session, trim(folder) // "/points.toml", again))
+    call say("load the state", troika_model_load_state(again, trim(folder) // "/state.safetensors"))
+    call say("count the steps", troika_model_steps(again, steps), real(steps, real64))
+    call say("loss with the state", troika_model_loss(again, x, y, points, loss), loss)
+    call say("load no state", troika_model_load_state(again, trim(folder) // "/points.safetensors"))
+    call free_model(again)
+  end subroutine
 
   subroutine say(title, status, value)
     character(*), intent(in) :: title

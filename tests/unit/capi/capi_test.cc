@@ -237,6 +237,9 @@ TEST_F(CApi, RefusesInWords) {
   refuses(troika_model_create(session_, (std::string(kRecipe) + "[train]\n").c_str(), &model),
           TROIKA_USAGE, "recipe:");
   refuses(troika_model_create(session_, nullptr, &model), TROIKA_USAGE, "recipe is NULL");
+  refuses(troika_model_create(session_, "heat.toml", &model), TROIKA_USAGE,
+          "recipe is 'heat.toml', not the text of a recipe");
+  EXPECT_THAT(std::string(troika_last_hint()), HasSubstr("troika_model_create_from_file()"));
   refuses(troika_model_create(nullptr, kRecipe, &model), TROIKA_USAGE, "session is NULL");
   refuses(troika_model_create_from_file(session_, "/no/such/file", &model), TROIKA_USAGE,
           "cannot read '/no/such/file': No such file or directory");
@@ -284,6 +287,10 @@ TEST_F(CApi, RefusesToOpenWhatCannotBe) {
       refuses(troika_open_mpi(0, options, &none), TROIKA_USAGE, "a time-out is negative");
     }
   }
+  troika_options long_one = {};
+  long_one.timeout_seconds = 1e300;
+  refuses(troika_open_alone(&long_one, &none), TROIKA_USAGE,
+          "a time-out of 1e+300 s is longer than 1e+07 s");
   refuses(troika_open_mpi(0, nullptr, &none), TROIKA_USAGE, "MPI cannot be used: ");
   EXPECT_STRNE(troika_last_hint(), "");
   EXPECT_EQ(none, nullptr);
