@@ -32,6 +32,7 @@ module troika
   public :: troika_all_reduce, troika_broadcast, troika_barrier
   public :: troika_model_create, troika_model_create_from_file, troika_model_free
   public :: troika_model_step, troika_model_loss, troika_model_predict, troika_model_steps
+  public :: troika_model_input_gradients
   public :: troika_model_learning_rate, troika_model_losses, troika_model_tensor_count, troika_model_tensor
   public :: troika_model_save, troika_model_load, troika_model_save_state, troika_model_load_state
   public :: troika_last_error, troika_last_hint
@@ -386,6 +387,36 @@ contains
     else
       status = c_model_predict_arrays(model%handle, inputs_in_c, size(inputs, kind=c_int), count, outputs_in_c, &
           size(outputs, kind=c_int))
+    end if
+  end function
+
+  ! The derivatives of one value of an output, the first unless it is named, with respect to the inputs that `gradients` are
+  ! called by: of `component`, counted from 1 in the order of the array, or without it of the sum of all values.
+  integer function troika_model_input_gradients(model, inputs, gradients, samples, output, component) result(status)
+    type(troika_model), intent(in) :: model
+    type(troika_array), intent(in), target :: inputs(:), gradients(:)
+    integer, intent(in), optional :: samples, component
+    character(*), intent(in), optional :: output
+    type(c_array) :: inputs_in_c(size(inputs)), gradients_in_c(size(gradients))
+    character(kind=c_char, len=:), allocatable, target :: name
+    type(c_ptr) :: named
+    integer(c_int64_t) :: count, value
+    type(refusal) :: why
+    named = c_null_ptr
+    value = -1
+    if (present(component)) value = max(component, 1) - 1
+    if (present(output)) then
+      name = trim(output) // c_null_char
+      named = c_loc(name)
+    end if
+    count = samples_of(model%handle, inputs, samples)
+    call arrays_in_c(model%handle, troika_input, inputs, count, inputs_in_c, why)
+    call arrays_in_c(model%handle, troika_input, gradients, count, gradients_in_c, why)
+    if (allocated(why%error)) then
+      status = c_refuse(model%handle, call_predict, why%error, why%hint)
+    else
+      status = c_model_input_gradients(model%handle, inputs_in_c, size(inputs, kind=c_int), count, named, value, &
+          gradients_in_c, size(gradients, kind=c_int))
     end if
   end function
 

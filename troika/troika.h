@@ -157,9 +157,19 @@ int troika_model_loss_arrays(troika_model* model, const troika_array* inputs, in
 int troika_model_predict_arrays(troika_model* model, const troika_array* inputs, int input_count,
                                 int64_t samples, const troika_array* outputs, int output_count);
 
-/* The same for a model with one input and one target, both of TROIKA_FLOAT or TROIKA_DOUBLE.
- * `inputs` is [samples, ...], row by row (in Fortran: real x(input_dim, samples)); `targets` is
- * likewise, or, with loss = "cross_entropy", [samples] with the numbers of the classes from 0. */
+/* Not collective. The derivatives of one value of an output, `component`, counted from 0 row by
+ * row, or of the sum of all its values where that is negative, with respect to the inputs that
+ * `gradients` name: forces of an energy, say. Each gradient has the name and the size of its input,
+ * and is TROIKA_FLOAT or TROIKA_DOUBLE. `output` may be NULL: the first. Models of kind mlp,
+ * resnet, torchscript and plugin have them. */
+int troika_model_input_gradients(troika_model* model, const troika_array* inputs, int input_count,
+                                 int64_t samples, const char* output, int64_t component,
+                                 const troika_array* gradients, int gradient_count);
+
+/* Step, loss and prediction for a model with one input and one target, both of TROIKA_FLOAT or
+ * TROIKA_DOUBLE. `inputs` is [samples, ...], row by row (in Fortran: real x(input_dim, samples));
+ * `targets` is likewise, or, with loss = "cross_entropy", [samples] with the numbers of the classes
+ * from 0. */
 int troika_model_step(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss);
 int troika_model_loss(troika_model* model, const void* inputs, const void* targets, int64_t samples,

@@ -128,6 +128,14 @@ module troika_c
       integer(c_int), value :: call
       character(kind=c_char) :: error(*), hint(*)
     end function
+    integer(c_int) function c_model_input_gradients(model, inputs, input_count, samples, output, component, gradients, &
+        gradient_count) bind(c, name="troika_model_input_gradients")
+      import :: c_array, c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: model, output
+      type(c_array) :: inputs(*), gradients(*)
+      integer(c_int), value :: input_count, gradient_count
+      integer(c_int64_t), value :: samples, component
+    end function
     integer(c_int) function c_model_tensor_count(model, role, count) bind(c, name="troika_model_tensor_count")
       import :: c_int, c_ptr
       type(c_ptr), value :: model

@@ -88,6 +88,7 @@ REFUSED = {
     "samples first": ("input 'images' is (4, 8, 8, 2), not (8, 8, 2, 4)", COLUMN),
     "images too few": ("input 'images' has 384 values for 4 samples", "one sample has 128 values: the array is (8, 8, 2, 4)"),
     "classes that are none": ("target 'targets': sample 2 has 3, not a whole number from 0 to 2", None),
+    "slopes too few": ("input 'features' has 2 values for 64 samples", "one sample has 3 values: the array is (3, 64)"),
     # What the last rank alone has wrong.
     "one rank turned": ("input 'features' is (64, 3), not (3, 64)", COLUMN),
     "one rank of 63": ("target 'targets' has 63 values for 64 samples", "one sample has 1 value: the array is (1, 64)"),
@@ -207,6 +208,7 @@ class Fortran(unittest.TestCase):
         own = points[rank * POINTS:(rank + 1) * POINTS]
         self.assertAlmostEqual(found["mean square again"], mean_square(saved, own), delta=1e-14)
         self.assertEqual((found["steps"], found["steps since"]), (2, 2))
+        self.assertAlmostEqual(found["slope"], 0, delta=1e-8)
         self.assertEqual(found["outputs of a section"], UNTOUCHED)
         self.assertEqual(found["images"], found["images of a column"])
         self.assertEqual(found["floating point"], 3)

@@ -348,8 +348,7 @@ StepSums ArrayModel::evaluate(LocalBatch& local) {
   return engine_->sum(own, "loss");
 }
 
-TensorMap ArrayModel::predict(std::int64_t samples, const NamedArrays& inputs) const {
-  const at::NoGradGuard no_autograd;
+Microbatch ArrayModel::samples_to_predict(std::int64_t samples, const NamedArrays& inputs) const {
   if (outputs().empty()) {
     throw UsageError("the model keeps no outputs: kind = \"" + std::string(recipe_.model.name()) +
                          "\" computes its loss in parts",
@@ -360,6 +359,12 @@ TensorMap ArrayModel::predict(std::int64_t samples, const NamedArrays& inputs) c
       input_tensors(traits_.sample, samples, inputs, part_->arena().types().master);
   microbatch.sample_ids = at::arange(samples, at::kLong);
   microbatch.valid = samples;
+  return microbatch;
+}
+
+TensorMap ArrayModel::predict(std::int64_t samples, const NamedArrays& inputs) const {
+  const at::NoGradGuard no_autograd;
+  Microbatch microbatch = samples_to_predict(samples, inputs);
   Tensors found;
   on_device([&] { found = outputs_of(std::move(microbatch)); });
   TensorMap named;

@@ -68,6 +68,20 @@ class ArrayModel {
   // Returns the first output for one input, in the input's type.
   [[nodiscard]] at::Tensor predict(const at::Tensor& inputs) const;
 
+  // Selects a number of each sample for input_gradients(): one value of an output, counted row by
+  // row, or the sum of all its values.
+  struct Differentiated {
+    std::string output = {};  // empty: the first
+    std::optional<std::int64_t> component = {};
+  };
+  // Returns the derivatives of that number with respect to the inputs of these names, each
+  // [samples, ...] as its input, in host memory. The model is as in predict(). Not collective.
+  // Throws UsageError where the model has no such output or input, the input is of whole numbers,
+  // or the kind of model cannot be differentiated so.
+  [[nodiscard]] TensorMap input_gradients(std::int64_t samples, const NamedArrays& inputs,
+                                          const Differentiated& of,
+                                          const std::vector<std::string>& with_respect_to) const;
+
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   // Returns the learning rate of the last step; before the first, that of the first.
   [[nodiscard]] double learning_rate() const;
@@ -130,6 +144,10 @@ class ArrayModel {
   [[nodiscard]] Microbatch microbatch_of(const ArrayBatch& batch) const;
   [[nodiscard]] Microbatch microbatch_without_samples() const;
   [[nodiscard]] ArrayBatch batch_of(const at::Tensor& inputs, const at::Tensor& targets) const;
+  // Returns samples without targets, in host memory. Throws UsageError where the model keeps no
+  // outputs.
+  [[nodiscard]] Microbatch samples_to_predict(std::int64_t samples,
+                                              const NamedArrays& inputs) const;
   [[nodiscard]] Tensors outputs_of(Microbatch samples) const;
   [[nodiscard]] static StepPart part_of(const LocalBatch& local);
   [[nodiscard]] std::vector<NamedTensor> values() const;

@@ -89,25 +89,27 @@ NamedArrays arrays_of(const troika_array* arrays, int count, const std::string& 
   return named;
 }
 
-// Where an output is to be written, and which that is.
+// Where a tensor is to be written, and which of `specs` that is.
 struct Destination {
-  std::size_t output;
+  std::size_t tensor;
   at::Tensor values;
 };
 
-std::vector<Destination> destinations_of(const ArrayModel& model, const troika_array* arrays,
-                                         int count, std::int64_t samples) {
+// `role` is what errors call the arrays: "output".
+std::vector<Destination> destinations_of(std::span<const TensorSpec> specs, const std::string& role,
+                                         const troika_array* arrays, int count,
+                                         std::int64_t samples) {
   std::vector<Destination> destinations;
-  for (const NamedTensor& each : arrays_of(arrays, count, "outputs")) {
-    const TensorSpec& spec = spec_named(model.outputs(), each.name, "output");
-    const std::string title = "output " + quote(each.name, 200);
+  for (const NamedTensor& each : arrays_of(arrays, count, role + "s")) {
+    const TensorSpec& spec = spec_named(specs, each.name, role);
+    const std::string title = role + " " + quote(each.name, 200);
     check_count(spec, title, samples, each.tensor.numel());
     const bool floating = at::isFloatingType(spec.dtype);
     if (floating ? !each.tensor.is_floating_point() : each.tensor.scalar_type() != at::kLong) {
       throw UsageError(title + " is for " +
                        (floating ? "TROIKA_FLOAT or TROIKA_DOUBLE" : "TROIKA_INT64"));
     }
-    destinations.push_back({static_cast<std::size_t>(&spec - model.outputs().data()), each.tensor});
+    destinations.push_back({static_cast<std::size_t>(&spec - specs.data()), each.tensor});
   }
   return destinations;
 }
@@ -221,10 +223,30 @@ int troika_model_predict(troika_model* model, const void* inputs, int64_t sample
 int troika_model_predict_arrays(troika_model* model, const troika_array* inputs, int input_count,
                                 int64_t samples, const troika_array* outputs, int output_count) {
   return guarded_on(model, [&](const ArrayModel& own) {
-    const auto destinations = destinations_of(own, outputs, output_count, samples);
+    const auto destinations =
+        destinations_of(own.outputs(), "output", outputs, output_count, samples);
     const TensorMap found = own.predict(samples, arrays_of(inputs, input_count, "inputs"));
     for (const Destination& each : destinations) {
-      each.values.copy_(found[each.output].reshape(-1));
+      each.values.copy_(found[each.tensor].reshape(-1));
+    }
+  });
+}
+
+int troika_model_input_gradients(troika_model* model, const troika_array* inputs, int input_count,
+                                 int64_t samples, const char* output, int64_t component,
+                                 const troika_array* gradients, int gradient_count) {
+  return guarded_on(model, [&](const ArrayModel& own) {
+    const auto destinations =
+        destinations_of(own.inputs(), "gradient", gradients, gradient_count, samples);
+    std::vector<std::string> names;
+    for (const Destination& each : destinations) names.push_back(own.inputs()[each.tensor].name);
+    ArrayModel::Differentiated of;
+    if (output != nullptr) of.output = output;
+    if (component >= 0) of.component = component;
+    const TensorMap found =
+        own.input_gradients(samples, arrays_of(inputs, input_count, "inputs"), of, names);
+    for (std::size_t i = 0; i < destinations.size(); ++i) {
+      destinations[i].values.copy_(found[i].reshape(-1));
     }
   });
 }

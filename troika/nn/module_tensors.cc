@@ -84,4 +84,33 @@ at::Tensor leaf_on(const at::Tensor& tensor) {
   return tensor_on(tensor, 0, tensor.sizes(), tensor.strides(), tensor.scalar_type());
 }
 
+std::vector<at::Tensor> copies_of_buffers(const torch::nn::Module& module) {
+  std::vector<at::Tensor> copies;
+  for (const NamedTensor& each : buffers_of(module)) copies.push_back(each.tensor.clone());
+  return copies;
+}
+
+void set_buffers(const torch::nn::Module& module, const std::vector<at::Tensor>& copies) {
+  const at::NoGradGuard no_grad;
+  const std::vector<NamedTensor> buffers = buffers_of(module);
+  for (std::size_t i = 0; i < copies.size(); ++i) buffers[i].tensor.copy_(copies[i]);
+}
+
+std::int64_t changes_of_buffers(const torch::nn::Module& module) {
+  std::int64_t changes = 0;
+  for (const NamedTensor& each : buffers_of(module)) {
+    changes += static_cast<std::int64_t>(each.tensor._version());
+  }
+  return changes;
+}
+
+void widen(const torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  std::vector<NamedTensor> all = parameters_of(module);
+  for (NamedTensor& each : buffers_of(module)) all.push_back(std::move(each));
+  for (const NamedTensor& each : all) {
+    if (each.tensor.is_floating_point()) each.tensor.set_data(each.tensor.to(at::kDouble));
+  }
+}
+
 }  // namespace troika::detail

@@ -21,6 +21,15 @@ namespace troika::detail {
 // Returns the parameters that require a gradient.
 [[nodiscard]] std::vector<NamedTensor> trained_of(const torch::nn::Module& module);
 
+// Returns copies of the buffers, and writes such copies back.
+[[nodiscard]] std::vector<at::Tensor> copies_of_buffers(const torch::nn::Module& module);
+void set_buffers(const torch::nn::Module& module, const std::vector<at::Tensor>& copies);
+// Counts the writes to buffers so far.
+[[nodiscard]] std::int64_t changes_of_buffers(const torch::nn::Module& module);
+// Makes parameters and buffers of floating-point numbers fp64. Module::to(at::kDouble) makes
+// floating-point numbers of counts as well.
+void widen(const torch::nn::Module& module);
+
 // Returns whether elements of a dense tensor share memory, as those that expand() makes do.
 [[nodiscard]] bool shares_elements(const at::Tensor& tensor);
 

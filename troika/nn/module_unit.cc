@@ -57,37 +57,6 @@ void describe(std::ostream& text, const at::Tensor& tensor) {
   text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
 }
 
-std::vector<at::Tensor> copies_of_buffers(const torch::nn::Module& module) {
-  std::vector<at::Tensor> copies;
-  for (const NamedTensor& each : detail::buffers_of(module)) copies.push_back(each.tensor.clone());
-  return copies;
-}
-
-void set_buffers(const torch::nn::Module& module, const std::vector<at::Tensor>& copies) {
-  const at::NoGradGuard no_grad;
-  const std::vector<NamedTensor> buffers = detail::buffers_of(module);
-  for (std::size_t i = 0; i < copies.size(); ++i) buffers[i].tensor.copy_(copies[i]);
-}
-
-// Counts the writes to buffers so far.
-std::int64_t changes_of_buffers(const torch::nn::Module& module) {
-  std::int64_t changes = 0;
-  for (const NamedTensor& each : detail::buffers_of(module)) {
-    changes += static_cast<std::int64_t>(each.tensor._version());
-  }
-  return changes;
-}
-
-// As Module::to(at::kDouble), which makes floating-point numbers of counts as well.
-void widen(const torch::nn::Module& module) {
-  const at::NoGradGuard no_grad;
-  std::vector<NamedTensor> all = detail::parameters_of(module);
-  for (NamedTensor& each : detail::buffers_of(module)) all.push_back(std::move(each));
-  for (const NamedTensor& each : all) {
-    if (each.tensor.is_floating_point()) each.tensor.set_data(each.tensor.to(at::kDouble));
-  }
-}
-
 }  // namespace
 
 ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
@@ -113,7 +82,7 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
     origins_.push_back({is_given, is_given ? given : position_of(in_, each.name)});
   }
   // Narrower types leave buffers, and norms, in fp32.
-  if (describe_ && type_ == at::kDouble) widen(*made_.module);
+  if (describe_ && type_ == at::kDouble) detail::widen(*made_.module);
   for (NamedTensor& each : detail::trained_of(*made_.module)) {
     Bound bound{prefix_ + each.name, std::move(each.tensor)};
     const at::ScalarType type = describe_ ? bound.tensor.scalar_type() : type_;
@@ -366,24 +335,38 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   if (again) {
     const Earlier first = std::move(earlier_.extract(index).mapped());
     draws = std::make_unique<detail::EarlierDraws>(device_, first.generators);
-    own->buffers = copies_of_buffers(*made_.module);
-    set_buffers(*made_.module, first.buffers);
+    own->buffers = detail::copies_of_buffers(*made_.module);
+    detail::set_buffers(*made_.module, first.buffers);
   } else if (training) {
     if (seed_)
       detail::seed_generators(device_, stream_key(*seed_, draws_of(name_, saved.microbatch)));
     if (saved.keeps_state() && !keeps) {
-      earlier_[index] = {detail::generator_states(device_), copies_of_buffers(*made_.module)};
+      earlier_[index] = {detail::generator_states(device_),
+                         detail::copies_of_buffers(*made_.module)};
     }
   }
   const at::AutoGradMode with_gradients(keeps);
   const bool is_first = saved.keeps_state() && !keeps;
-  const std::int64_t changes = is_first ? changes_of_buffers(*made_.module) : 0;
+  const std::int64_t changes = is_first ? detail::changes_of_buffers(*made_.module) : 0;
   own->outputs = run(own->in, saved.microbatch);
-  if (is_first && changes == changes_of_buffers(*made_.module)) earlier_.at(index).buffers.clear();
+  if (is_first && changes == detail::changes_of_buffers(*made_.module))
+    earlier_.at(index).buffers.clear();
   Activation result = result_of(*own, saved);
   if (keeps) state = std::move(own);
   if (!keeps) clear_module_values();
   return result;
+}
+
+std::optional<Tensors> ModuleUnit::differentiable(const Tensors& in, const Microbatch& microbatch) {
+  set_module_values();
+  if (describe_) made_.module->train(false);
+  const Tensors given = run(in, microbatch);
+  if (loss_) return given;
+  Tensors sent;
+  for (const Origin& origin : origins_) {
+    sent.push_back(origin.is_given ? given[origin.position] : in[origin.position]);
+  }
+  return sent;
 }
 
 Activation ModuleUnit::result_of(State& state, const Saved& saved) const {
@@ -465,7 +448,7 @@ Tensors ModuleUnit::backward_input(UnitState& state, const Saved& saved, Tensors
     const bool is_wanted = in_[i].carries_gradient && saved.wanted == Wanted::kInputGradient;
     if (is_wanted && !result[i].defined()) result[i] = at::zeros_like(own.in[i]);
   }
-  set_buffers(*made_.module, own.buffers);
+  detail::set_buffers(*made_.module, own.buffers);
   own = State();
   clear_module_values();
   return result;

@@ -44,6 +44,7 @@ class ModuleUnit final : public Unit {
   void backward_weight(UnitState&) override {}
   [[nodiscard]] bool can_recompute() const override { return true; }
   [[nodiscard]] bool uses_autograd() const override { return true; }
+  std::optional<Tensors> differentiable(const Tensors& in, const Microbatch& microbatch) override;
   [[nodiscard]] bool runs_without_samples() const override { return runs_without_samples_; }
   void for_each_buffer(
       const std::function<void(const std::string&, const at::Tensor&)>& act) const override;

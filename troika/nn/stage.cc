@@ -96,6 +96,18 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
   return input;
 }
 
+std::optional<Tensors> Unit::differentiable(const Tensors&, const Microbatch&) {
+  return std::nullopt;
+}
+
+std::optional<Tensors> UnitStage::differentiable(const Microbatch& microbatch) {
+  std::optional<Tensors> tensors = Tensors();
+  for (const auto& unit : units_) {
+    if (tensors) tensors = unit->differentiable(*tensors, microbatch);
+  }
+  return tensors;
+}
+
 Tensors UnitStage::backward_input_of(std::size_t index, Saved& saved, Tensors gradients,
                                      UnitHooks& hooks) {
   saved.wanted = wanted_of(index);

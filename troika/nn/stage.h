@@ -131,6 +131,10 @@ class Unit {
   // Returns whether microbatches without samples run it as well, because it takes part in
   // collectives.
   [[nodiscard]] virtual bool runs_without_samples() const { return false; }
+  // Computes the outputs of an evaluation with operators that autograd can differentiate, as often
+  // as asked, with respect to `in` and the tensors of the batch: those that it sends on, or, of the
+  // last unit, the predictions. Returns nothing where this kind of unit has no such form.
+  virtual std::optional<Tensors> differentiable(const Tensors& in, const Microbatch& microbatch);
   // Visits its buffers, such as running statistics, under global names.
   virtual void for_each_buffer(
       const std::function<void(const std::string&, const at::Tensor&)>& act) const;
@@ -161,6 +165,9 @@ class Stage {
   // Return the tensors that cross the cut before it and behind it.
   [[nodiscard]] virtual std::vector<FlowSpec> inputs(const Microbatch& microbatch) const = 0;
   [[nodiscard]] virtual std::vector<FlowSpec> outputs(const Microbatch& microbatch) const = 0;
+  // Returns the predictions of a model that is all in this stage, as Unit::differentiable() makes
+  // them; nothing where one of its units does not. Its working weights must be there.
+  [[nodiscard]] virtual std::optional<Tensors> differentiable(const Microbatch& microbatch) = 0;
 };
 
 // A stage made of units. A microbatch without samples only passes the hooks. A rank with fewer
@@ -191,6 +198,7 @@ class UnitStage final : public Stage {
   [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch& microbatch) const override {
     return units_.back()->outputs(microbatch);
   }
+  [[nodiscard]] std::optional<Tensors> differentiable(const Microbatch& microbatch) override;
 
  private:
   [[nodiscard]] int number_of(std::size_t index) const {

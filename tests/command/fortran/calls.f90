@@ -37,6 +37,7 @@ program calls
   call one_rank_is_wrong()
   call say("save", troika_model_save(model, trim(folder) // "/points.safetensors"))
   call state()
+  call derivatives()
   call free_model(model)
   call images()
   call reductions()
@@ -46,6 +47,24 @@ program calls
   call mpi_finalize(failed)
 
 contains
+
+  ! The slope at the first point along the first feature, beside a difference.
+  subroutine derivatives()
+    real(real64) :: slopes(3, points), small(2), above(1, points), below(1, points), moved(3, points)
+    real(real64), parameter :: h = 1e-6_real64
+    slopes = untouched
+    call say("derivatives", troika_model_input_gradients(model, [troika_array("features", x)], &
+        [troika_array("features", slopes)], output="outputs", component=1))
+    moved = x
+    moved(1, 1) = x(1, 1) + h
+    call say("above", troika_model_predict(model, moved, points, above))
+    moved(1, 1) = x(1, 1) - h
+    call say("below", troika_model_predict(model, moved, points, below))
+    call say("slope", troika_ok, slopes(1, 1) - (above(1, 1) - below(1, 1)) / (2 * h))
+    small = untouched
+    call say("slopes too few", troika_model_input_gradients(model, [troika_array("features", x)], &
+        [troika_array("features", small)]), small(1))
+  end subroutine
 
   ! A model that has loaded the state of another goes on as that one does.
   subroutine state()

@@ -24,8 +24,9 @@ std::vector<ParameterSpec> declare(const Linear& linear) {
 }
 
 // The first layer reads the features, in the type that the weights are in.
-at::Tensor input_of(bool first, const Activation& input, const Saved& saved, at::ScalarType type) {
-  return first ? saved.microbatch.tensors[0].to(type) : input.tensors[0];
+at::Tensor input_of(bool first, const Tensors& input, const Microbatch& microbatch,
+                    at::ScalarType type) {
+  return first ? microbatch.tensors[0].to(type) : input[0];
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ std::vector<ParameterSpec> MlpHiddenLayer::specs() const {
 Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
                                    std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<LayerState>();
-  own->input = input_of(first_, input, saved, linear_.working_type());
+  own->input = input_of(first_, input.tensors, saved.microbatch, linear_.working_type());
   own->before = linear_.forward(own->input);
   own->after = apply(activation_, own->before);
   at::Tensor hidden = own->after;
@@ -65,6 +66,12 @@ void MlpHiddenLayer::backward_weight(UnitState& state) {
   linear_.backward_weight(own.gradient, own.input);
 }
 
+std::optional<Tensors> MlpHiddenLayer::differentiable(const Tensors& in,
+                                                      const Microbatch& microbatch) {
+  const at::Tensor input = input_of(first_, in, microbatch, linear_.working_type());
+  return Tensors{apply(activation_, linear_.forward(input))};
+}
+
 MlpLossLayer::MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out,
                            std::shared_ptr<const Loss> loss)
     : first_(index == 0), in_(in), loss_(std::move(loss)), linear_(make_linear(index, in, out)) {}
@@ -76,7 +83,7 @@ std::vector<ParameterSpec> MlpLossLayer::specs() const {
 Activation MlpLossLayer::forward(Activation input, const Saved& saved,
                                  std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<LayerState>();
-  own->input = input_of(first_, input, saved, linear_.working_type());
+  own->input = input_of(first_, input.tensors, saved.microbatch, linear_.working_type());
   const at::Tensor output = linear_.forward(own->input).to(linear_.master_type());
   Activation result;
   if (saved.wants_predictions) result.tensors = {output.clone()};
@@ -97,6 +104,12 @@ Tensors MlpLossLayer::backward_input(UnitState& state, const Saved& saved, Tenso
 void MlpLossLayer::backward_weight(UnitState& state) {
   const auto& own = static_cast<LayerState&>(state);
   linear_.backward_weight(own.gradient, own.input);
+}
+
+std::optional<Tensors> MlpLossLayer::differentiable(const Tensors& in,
+                                                    const Microbatch& microbatch) {
+  const at::Tensor input = input_of(first_, in, microbatch, linear_.working_type());
+  return Tensors{linear_.forward(input).to(linear_.master_type())};
 }
 
 }  // namespace troika

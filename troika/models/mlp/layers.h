@@ -19,6 +19,7 @@ class MlpHiddenLayer final : public Unit {
                      std::unique_ptr<UnitState>& state) override;
   Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   void backward_weight(UnitState& state) override;
+  std::optional<Tensors> differentiable(const Tensors& in, const Microbatch& microbatch) override;
   [[nodiscard]] bool can_recompute() const override { return true; }
   [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override {
     return {{"hidden", {microbatch.samples(), in_}}};
@@ -45,6 +46,7 @@ class MlpLossLayer final : public Unit {
                      std::unique_ptr<UnitState>& state) override;
   Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   void backward_weight(UnitState& state) override;
+  std::optional<Tensors> differentiable(const Tensors& in, const Microbatch& microbatch) override;
   [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override {
     return {{"hidden", {microbatch.samples(), in_}}};
   }
