@@ -34,7 +34,7 @@ Recipe for_arrays(LoadedRecipe loaded, std::string_view source) {
 }  // namespace
 
 Recipe parse_array_recipe(std::string_view text, std::string_view source) {
-  if (text.ends_with(".toml") && text.find_first_of("\n=[") == text.npos) {
+  if (text.ends_with(".toml") && text.find_first_of("\n=[") == std::string_view::npos) {
     throw UsageError(std::string(source) + " is " + quote(text, 200) + ", not the text of a recipe",
                      "troika_model_create_from_file() takes the path of one");
   }

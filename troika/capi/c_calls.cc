@@ -19,7 +19,7 @@ constexpr std::pair<std::string_view, std::string_view> kNamesInC[] = {
 
 std::string with_names_in_c(std::string text) {
   for (const auto& [name, in_c] : kNamesInC) {
-    for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at)) {
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at)) {
       text.replace(at, name.size(), in_c);
     }
   }
