@@ -360,7 +360,7 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
 std::optional<Tensors> ModuleUnit::differentiable(const Tensors& in, const Microbatch& microbatch) {
   set_module_values();
   if (describe_) made_.module->train(false);
-  const Tensors given = run(in, microbatch);
+  Tensors given = run(in, microbatch);
   if (loss_) return given;
   Tensors sent;
   for (const Origin& origin : origins_) {
