@@ -157,11 +157,11 @@ int troika_model_loss_arrays(troika_model* model, const troika_array* inputs, in
 int troika_model_predict_arrays(troika_model* model, const troika_array* inputs, int input_count,
                                 int64_t samples, const troika_array* outputs, int output_count);
 
-/* Not collective. The derivatives of one value of an output, `component`, counted from 0 row by
- * row, or of the sum of all its values where that is negative, with respect to the inputs that
- * `gradients` name: forces of an energy, say. Each gradient has the name and the size of its input,
- * and is TROIKA_FLOAT or TROIKA_DOUBLE. `output` may be NULL: the first. Models of kind mlp,
- * resnet, torchscript and plugin have them. */
+/* Not collective. Fills `gradients` with the derivatives of an output with respect to the inputs
+ * that they name: forces of an energy, say. Differentiated is one value of each sample's output,
+ * `component`, counted from 0 row by row; where that is negative, the sum of all its values. Each
+ * gradient has the name and the size of its input, and is TROIKA_FLOAT or TROIKA_DOUBLE. `output`
+ * may be NULL: the first. Models of kind mlp, resnet, torchscript and plugin have them. */
 int troika_model_input_gradients(troika_model* model, const troika_array* inputs, int input_count,
                                  int64_t samples, const char* output, int64_t component,
                                  const troika_array* gradients, int gradient_count);

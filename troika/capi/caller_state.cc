@@ -32,19 +32,18 @@ CallerState::CallerState() {
   threads_ = omp_get_max_threads();
   (void)at::get_num_threads();  // sets OpenMP's number when a thread first asks
   const bool as_usual = computes_as_usual();
-  // The threads of a program that traps have been started with its traps.
+  std::fegetenv(&floating_point_);
   if (!as_usual && threads_ > 1) {
-    of_threads_.resize(static_cast<std::size_t>(threads_));
+    // The threads of a program that traps have been started with its traps. One that has not taken
+    // part here, and takes part at the end, gets what this thread has.
+    of_threads_.assign(static_cast<std::size_t>(threads_), floating_point_);
 #pragma omp parallel num_threads(threads_)
     {
       std::fegetenv(&of_threads_[static_cast<std::size_t>(omp_get_thread_num())]);
       std::fesetenv(FE_DFL_ENV);
     }
-    floating_point_ = of_threads_[0];
-  } else {
-    std::fegetenv(&floating_point_);
-    std::fesetenv(FE_DFL_ENV);
   }
+  std::fesetenv(FE_DFL_ENV);
   locale_ = uselocale(locale_of_numbers());
 }
 

@@ -12,7 +12,7 @@ namespace troika {
 // - threads: OpenMP's number for parallel regions of this thread, which the BLAS of LibTorch heeds,
 //   is the session's own in between;
 // - floating point: no traps, rounding to nearest, and denormal numbers as they are in between,
-//   also in the other threads of OpenMP, so that a sum has the same bits in every program. The
+//   also in the other threads of OpenMP. A sum has the same bits in every program then. The
 //   caller's flags of exceptions stay as they were;
 // - locale: numbers are read and written with points in between.
 class CallerState {
