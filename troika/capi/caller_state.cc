@@ -1,10 +1,16 @@
 #include <ATen/Parallel.h>
-#include <omp.h>
 #include <troika/capi/caller_state.h>
 
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
+
+// Of OpenMP's run time. Its header comes with one compiler, and others do not find it.
+extern "C" {
+int omp_get_max_threads();
+int omp_get_thread_num();
+void omp_set_num_threads(int threads);
+}
 
 namespace troika {
 namespace {

@@ -1,7 +1,6 @@
 // The caller's thread is as it was before a call: OpenMP's threads, floating-point modes, locale,
 // signal handlers; and what is computed in between does not depend on them.
 #include <gtest/gtest.h>
-#include <omp.h>
 #include <troika/troika.h>
 
 #include <cfenv>
@@ -17,6 +16,11 @@
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
+
+extern "C" {  // of OpenMP's run time
+int omp_get_max_threads();
+void omp_set_num_threads(int threads);
+}
 
 namespace troika {
 namespace {
