@@ -30,8 +30,8 @@
 
 #include <torch/headeronly/version.h>
 #include <troika/base/error.h>
-#include <troika/models/plugin/row_model.h>
 #include <troika/models/plugin/statement.h>
+#include <troika/models/row/row_model.h>
 
 #include <cstdint>
 #include <exception>

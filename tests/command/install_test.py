@@ -151,15 +151,22 @@ class Install(Installed, unittest.TestCase):
                     print("left out: programs in Fortran, because gfortran is not installed", file=sys.stderr)
                 for language in languages:
                     self.check_simulation(mpi["mpirun"], build / f"simulation{language}", source / "surrogate.toml", wrong)
+                    physics = "burgers" if language else "potential"
+                    self.check_learns(mpi["mpirun"], build / f"{physics}{language}", source / f"{physics}.toml")
                     if python_with_torch():
                         self.check_network_of_python(mpi["mpirun"], build / f"materials{language}", source)
 
-    def check_simulation(self, mpirun, program, recipe, wrong):
+    def check_learns(self, mpirun, program, recipe):
+        """The program says itself whether it has learnt."""
         for ranks in (1, 2):
             model = self.folder / f"{program.name}-{mpirun}-{ranks}.safetensors"
             done = run_in(self.folder, mpirun, "-n", ranks, program, recipe, model)
             self.assertIn(f"{ranks} ranks: loss", done.stdout)
             self.assertTrue(model.is_file())
+        return model
+
+    def check_simulation(self, mpirun, program, recipe, wrong):
+        model = self.check_learns(mpirun, program, recipe)
         # MPICH 4.0 makes 1 of a status that it is told before it sees the rank's connection close (pmi_cb() of Hydra).
         status = (1, 2) if mpirun.endswith("mpich") else 2
         done = run_in(self.folder, mpirun, "-n", 2, program, wrong, model, status=status)

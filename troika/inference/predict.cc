@@ -284,8 +284,8 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   const std::vector<TensorSpec>& outputs = traits.output_tensors;
   const TensorSpec& target = traits.sample.target();
   const std::vector<std::string> names = samples.data().target_names();
-  const bool has_classes =
-      loss.target_meaning() == TargetMeaning::kClass && target.shape.empty() && !loss.is_of_model();
+  const bool has_classes = loss.target_meaning() == TargetMeaning::kClass && target.shape.empty() &&
+                           loss.takes_outputs();
   if (options.top > 0 && !has_classes) {
     throw UsageError("--top: the model does not give one class a sample",
                      "loss = \"cross_entropy\" has classes");
@@ -304,7 +304,7 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
     const std::vector<at::Tensor> given = model.judge(each).outputs;
     for (std::size_t i = 0; i < given.size(); ++i) {
       const at::Tensor values = to_host(given[i]);
-      if (i > 0 || loss.is_of_model()) {
+      if (i > 0 || !loss.takes_outputs()) {
         add_other(predictions, outputs[i].name, values);
       } else if (loss.target_meaning() == TargetMeaning::kClass && !target.shape.empty()) {
         add_classes(predictions, values, target);

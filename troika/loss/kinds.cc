@@ -1,4 +1,5 @@
 // The losses that there are: a new one is a line here, and its file.
+#include <troika/loss/expression.h>
 #include <troika/loss/loss.h>
 
 #include <array>
@@ -7,7 +8,7 @@ namespace troika {
 
 std::span<const LossKind* const> LossKind::all() {
   static const std::array kAll = {&cross_entropy_kind(), &binary_cross_entropy_kind(),
-                                  &mean_square_kind(), &none_kind()};
+                                  &mean_square_kind(), &expression_kind(), &none_kind()};
   return kAll;
 }
 

@@ -55,8 +55,10 @@ class LossKind : public Component {
   // of [model] that sets how many.
   [[nodiscard]] virtual TensorSpec targets(std::int64_t outputs, std::string_view key) const = 0;
   [[nodiscard]] virtual TargetMeaning target_meaning() const = 0;
-  // Returns whether it stands for a loss that the model returns, so that make() has none.
+  // Returns whether it stands for a loss that the model returns.
   [[nodiscard]] virtual bool is_of_model() const { return false; }
+  // Returns whether it compares the first output with the target; make() has a loss only then.
+  [[nodiscard]] virtual bool takes_outputs() const { return true; }
   // Throws UsageError where the options do not go with so many outputs.
   virtual void check_outputs(const Options& options, std::int64_t outputs,
                              const Origins& origins) const;
@@ -69,6 +71,7 @@ using LossOptions = Chosen<LossKind>;
 [[nodiscard]] const LossKind& cross_entropy_kind();
 [[nodiscard]] const LossKind& binary_cross_entropy_kind();
 [[nodiscard]] const LossKind& mean_square_kind();
+[[nodiscard]] const LossKind& expression_kind();
 [[nodiscard]] const LossKind& none_kind();
 
 }  // namespace troika

@@ -43,8 +43,9 @@ std::string metric_refusal(std::string_view word, const MetricSubject& subject) 
     }
     return text + "; there are " + join(metric_names(), ", ");
   }
-  if (subject.loss->is_of_model()) {
-    return quote(word) + " judges outputs as a loss takes them, and loss = \"none\" takes none";
+  if (!subject.loss->takes_outputs()) {
+    return quote(word) + " judges outputs as a loss takes them, and loss = \"" +
+           std::string(subject.loss->name()) + "\" takes none";
   }
   if (!subject.gives_outputs && kind->needs_outputs(subject)) {
     return quote(word) + " judges a model's outputs, and kind = \"" + std::string(subject.model) +

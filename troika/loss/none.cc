@@ -14,6 +14,7 @@ class NoneKind final : public Declared<LossKind, NoneOptions> {
   NoneKind() : Declared("none", {}) {}
 
   [[nodiscard]] bool is_of_model() const override { return true; }
+  [[nodiscard]] bool takes_outputs() const override { return false; }
   [[nodiscard]] TargetMeaning target_meaning() const override { return TargetMeaning::kValues; }
   // A model without a loss of its own asks before it is refused.
   [[nodiscard]] TensorSpec targets(std::int64_t outputs, std::string_view) const override {

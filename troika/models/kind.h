@@ -71,6 +71,8 @@ class ModelKind : public Component {
   // model would have to return.
   virtual void check_loss(const Options& options, const LossOptions& loss,
                           const Origins& origins) const;
+  // Returns whether a recipe may write the loss of such a model, over its outputs and derivatives.
+  [[nodiscard]] virtual bool takes_expressions() const { return false; }
   // Throws UsageError unless a run can begin: a recipe may be written before its files are there.
   virtual void check_ready(const Options& options, const LossOptions& loss,
                            const Origins& origins) const;
@@ -120,9 +122,8 @@ class ModelOptions : public Chosen<ModelKind> {
   InitialValueOptions from;
 };
 
-[[nodiscard]] inline ModelTraits traits_of(const ModelOptions& model) {
-  return model.kind().traits(model.options(), model.loss.kind());
-}
+// Returns the properties of a model with its loss.
+[[nodiscard]] ModelTraits traits_of(const ModelOptions& model);
 
 // Throws UsageError where the loss does not go with the model.
 void check_loss(const ModelOptions& model, const Origins& origins);

@@ -4,6 +4,7 @@
 #include <troika/models/mlp/options.h>
 #include <troika/models/plugin/options.h>
 #include <troika/models/resnet/options.h>
+#include <troika/models/row/expression_row.h>
 #include <troika/models/torchscript/options.h>
 
 namespace troika {
@@ -58,7 +59,20 @@ bool ModelKind::read_hub_config(Options&, std::string_view, const std::string&) 
   return false;
 }
 
+ModelTraits traits_of(const ModelOptions& model) {
+  ModelTraits traits = model.kind().traits(model.options(), model.loss.kind());
+  if (const ExpressionOptions* const expression = expression_of(model.loss)) {
+    add_expression(traits, *expression);
+  }
+  return traits;
+}
+
 void check_loss(const ModelOptions& model, const Origins& origins) {
+  if (expression_of(model.loss) != nullptr && !model.kind().takes_expressions()) {
+    origins.fail({"model.loss"},
+                 "loss = \"expression\" is not for kind = \"" + std::string(model.name()) + "\"",
+                 "mlp, torchscript and plug-ins take it");
+  }
   const ModelTraits traits = traits_of(model);
   if (traits.has_own_loss && model.loss != LossOptions()) {
     const bool other = &model.loss.kind() != &LossKind::default_kind();
@@ -77,7 +91,7 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
 MetricSubject metric_subject(const ModelOptions& model) {
   const ModelTraits traits = traits_of(model);
   return {model.name(), &model.loss.kind(), traits.outputs,
-          !traits.has_own_loss && !model.loss.kind().is_of_model()};
+          !traits.has_own_loss && model.loss.kind().takes_outputs()};
 }
 
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {

@@ -176,7 +176,8 @@ void check_stages(const Recipe& recipe, const Origins& origins, KnownRanks ranks
       "pipeline = " + std::to_string(parallel.pipeline) + " with " +
           plural(virtual_stages, "virtual stage") + " a rank makes " + plural(stages, "stage") +
           ", and the model has " + plural(layers, "layer"),
-      "write " + fewer_stages(recipe, ranks) + ", or more " + std::string(traits.stages_key));
+      "write " + fewer_stages(recipe, ranks) +
+          (traits.stages_key.empty() ? "" : ", or more " + std::string(traits.stages_key)));
 }
 
 // Without a pipeline nothing is cut, and the numbers may be for any; what they add up to is the

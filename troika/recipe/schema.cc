@@ -187,7 +187,8 @@ std::vector<Section> sections() {
   optimizer.insert(optimizer.begin(), kind_key<kOptimizer>("the optimiser"));
   std::vector<Key> model = initial_value_keys();
   const Key loss = kind_key<kLoss>(
-      "of class indices, of answers (0 or 1), of values, or none: the model returns its own",
+      "of class indices, of answers (0 or 1), of values, an expression of the recipe, or none: the "
+      "model returns its own",
       "loss");
   model.insert(model.begin(),
                {kind_key<kModel>("which model; picks the keys below").required(), loss});

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 #include <troika/base/error.h>
+#include <troika/loss/expression.h>
 #include <troika/model_plugin.h>
 #include <troika/models/plugin/library.h>
 #include <troika/models/plugin/options.h>
@@ -132,6 +133,32 @@ TEST(RowModel, IsTriedBeforeARun) {
   EXPECT_EQ(trial_error(row), "unit 'thrower': forward() throws: not today");
   row.units[1].name = "thrower";
   EXPECT_EQ(trial_error(row), "two units are called 'thrower'");
+}
+
+// A plug-in's network takes the loss that a recipe writes where it is one unit.
+TEST(RowModel, TakesALossThatTheRecipeWrites) {
+  LossOptions loss(expression_kind());
+  auto& options = loss.options().as<ExpressionOptions>();
+  options.targets = {{"energy", {}}};
+  options.quantities = {{"forces", "-derivative(net[:, 0], x)", {4}}};
+  options.value = "squared_error(net[:, 0], energy) + forces.square().mean(1)";
+  RowModel row = small_row();
+  row.units = {unit(
+      "net", [] { return torch::nn::Linear(4, 3); }, UnitFlow{{}, {UnitTensor{"net", {3}}}})};
+  try_row(row, loss);
+  const Model model = build_row(row, loss, 1, {});
+  EXPECT_EQ(model.units.size(), 1U);
+  const auto refused = [&](const RowModel& given) {
+    try {
+      try_row(given, loss);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(small_row()), "loss = \"expression\" is for a network of one unit, not of 2");
+  row.loss = [](const at::Tensor& outputs, const at::Tensor&) { return outputs.sum(); };
+  EXPECT_EQ(refused(row), "loss = \"expression\": the network has a loss of its own");
 }
 
 std::string load_error(const std::string& content) {

@@ -2,8 +2,6 @@
 #include <troika/models/mlp/layers.h>
 #include <troika/nn/activation_function.h>
 
-#include <cmath>
-
 namespace troika {
 namespace {
 
@@ -13,7 +11,7 @@ struct LayerState final : UnitState {
 };
 
 Linear make_linear(std::int64_t index, std::int64_t in, std::int64_t out) {
-  const auto start = Initializer::uniform(1 / std::sqrt(static_cast<double>(in)));
+  const Initializer start = mlp_start(in);
   return {"layers." + std::to_string(index), in, out, Bias::kPresent, start, start};
 }
 

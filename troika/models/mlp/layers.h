@@ -6,7 +6,14 @@
 #include <troika/nn/linear.h>
 #include <troika/nn/stage.h>
 
+#include <cmath>
+
 namespace troika {
+
+// Returns how the weight and the bias of a layer with `in` inputs start: as in torch::nn::Linear.
+[[nodiscard]] inline Initializer mlp_start(std::int64_t in) {
+  return Initializer::uniform(1 / std::sqrt(static_cast<double>(in)));
+}
 
 class MlpHiddenLayer final : public Unit {
  public:

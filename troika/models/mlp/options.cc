@@ -1,4 +1,6 @@
+#include <troika/loss/expression.h>
 #include <troika/models/mlp/mlp.h>
+#include <troika/models/mlp/network.h>
 #include <troika/models/mlp/options.h>
 
 #include <algorithm>
@@ -71,9 +73,28 @@ class MlpKind final : public Declared<ModelKind, MlpOptions> {
     return "layer " + std::to_string(unit);
   }
 
-  [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t,
-                            const ModelLayout&) const override {
+  [[nodiscard]] bool takes_expressions() const override { return true; }
+
+  void check_ready(const Options& options, const LossOptions& loss,
+                   const Origins& origins) const override {
+    if (expression_of(loss) == nullptr) return;
+    try {
+      try_row(row(options, loss), loss);
+    } catch (const UsageError& error) {
+      origins.fail({"loss.value", "model.loss"}, error.what(), error.hint());
+    }
+  }
+
+  [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,
+                            const ModelLayout& layout) const override {
+    if (expression_of(loss) != nullptr) return build_row(row(options, loss), loss, seed, layout);
     return build_mlp(options.as<MlpOptions>(), loss);
+  }
+
+ private:
+  // The network where its loss needs it as a whole.
+  [[nodiscard]] RowModel row(const Options& options, const LossOptions& loss) const {
+    return mlp_row(options.as<MlpOptions>(), traits(options, loss.kind()).sample);
   }
 };
 

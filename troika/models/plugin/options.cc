@@ -2,7 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/models/plugin/library.h>
 #include <troika/models/plugin/options.h>
-#include <troika/models/plugin/thrown.h>
+#include <troika/models/row/thrown.h>
 
 #include <filesystem>
 
@@ -66,6 +66,7 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
     }
     return traits;
   }
+  [[nodiscard]] bool takes_expressions() const override { return true; }
   [[nodiscard]] std::string unit_name(const Options& options, std::int64_t unit) const override {
     return loaded(options).unit_name(own(options), unit);
   }

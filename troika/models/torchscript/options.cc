@@ -51,17 +51,6 @@ std::vector<Key> torchscript_keys() {
 }
 // clang-format on
 
-TensorSpec spec_of(const ScriptTensor& tensor, TensorRole role) {
-  TensorSpec spec;
-  spec.name = tensor.name;
-  spec.dtype = tensor.dtype == ScriptDtype::kInt64 ? at::kLong : at::kFloat;
-  spec.shape = tensor.shape;
-  spec.range = tensor.classes;
-  spec.range_key = "classes";
-  spec.role = role;
-  return spec;
-}
-
 // The numbers that the module gives for one sample.
 std::int64_t outputs_of(const TorchscriptOptions& model) {
   if (model.targets.empty()) return 1;  // which is refused
@@ -96,6 +85,8 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
     }
     check_names(model, origins);
   }
+
+  [[nodiscard]] bool takes_expressions() const override { return true; }
 
   void check_loss(const Options& options, const LossOptions& loss,
                   const Origins& origins) const override {
@@ -200,6 +191,17 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
 };
 
 }  // namespace
+
+TensorSpec spec_of(const ScriptTensor& tensor, TensorRole role) {
+  TensorSpec spec;
+  spec.name = tensor.name;
+  spec.dtype = tensor.dtype == ScriptDtype::kInt64 ? at::kLong : at::kFloat;
+  spec.shape = tensor.shape;
+  spec.range = tensor.classes;
+  spec.range_key = "classes";
+  spec.role = role;
+  return spec;
+}
 
 std::vector<std::string> output_names(const TorchscriptOptions& options) {
   std::vector<std::string> names;

@@ -47,6 +47,9 @@ struct TorchscriptOptions {
   bool operator==(const TorchscriptOptions&) const = default;
 };
 
+// Returns such a tensor as what a sample has.
+[[nodiscard]] TensorSpec spec_of(const ScriptTensor& tensor, TensorRole role);
+
 // Returns the names of [model.outputs].
 [[nodiscard]] std::vector<std::string> output_names(const TorchscriptOptions& options);
 

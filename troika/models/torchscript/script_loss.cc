@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>
+#include <troika/loss/expression.h>
 #include <troika/models/torchscript/script_loss.h>
 #include <troika/param/shape_text.h>
 
@@ -129,12 +130,27 @@ void check_first_output(const TorchscriptOptions& options, const LossOptions& lo
                "loss = \"" + std::string(loss.name()) + "\" takes the first of [model.outputs]");
 }
 
+// A loss that the recipe writes names what the module returns.
+void check_expression(const TorchscriptOptions& options, const Origins& origins) {
+  if (options.outputs.empty()) {
+    origins.fail({"model.loss"},
+                 "loss = \"expression\": [model.outputs] has to name what forward() returns",
+                 "as in outputs = { energy = {} }");
+  }
+  if (options.units.empty()) return;
+  origins.fail({"model.units"},
+               "units: a module whose loss the recipe writes is one unit, as derivatives lead "
+               "through all of it",
+               "leave out units");
+}
+
 }  // namespace
 
 void check_script_loss(const TorchscriptOptions& options, const LossOptions& loss,
                        const Origins& origins) {
   if (loss.kind().is_of_model()) return check_own_loss(options, origins);
   refuse_keys_of_own_loss(options, loss, origins);
+  if (expression_of(loss) != nullptr) return check_expression(options, origins);
   if (options.targets.size() != 1) {
     origins.fail(
         {"model.targets"},

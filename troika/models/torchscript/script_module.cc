@@ -1,33 +1,18 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
-#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/script.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/models/torchscript/script_file.h>
 #include <troika/models/torchscript/script_module.h>
+#include <troika/nn/script_error.h>
 
 #include <map>
 #include <sstream>
 
 namespace troika {
 namespace {
-
-// The interpreter's errors quote the traceback of the script, and the exception behind it.
-std::string exception_of(const std::exception& error) {
-  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
-  if (const auto* raised = dynamic_cast<const torch::jit::JITException*>(&error)) {
-    const std::string name = raised->getPythonClassName().value_or("Exception");
-    const auto message = raised->getOriginalMsg();
-    if (message) return name.substr(name.rfind('.') + 1) + ": " + first_line(*message);
-  }
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-  static constexpr std::string_view kMark = "\nRuntimeError: ";
-  const std::size_t mark = text.rfind(kMark);
-  return first_line(mark == std::string::npos ? text : text.substr(mark + 1));
-}
 
 // Says what to do about what operators throw whose own words do not say it; empty for others.
 std::string hint_of_exception(const std::string& exception, bool is_training) {
@@ -208,7 +193,7 @@ c10::IValue ScriptModule::call(Callee& callee, const Tensors& inputs) const {
   try {
     return callee.module.forward(std::move(arguments));
   } catch (const std::exception& error) {
-    const std::string exception = exception_of(error);
+    const std::string exception = script_error(error);
     const std::string hint = hint_of_exception(exception, is_training());
     throw UsageError(shown_path(script_.path) + ": forward() throws: " + exception,
                      hint.empty() ? shown_inputs(inputs) : hint);

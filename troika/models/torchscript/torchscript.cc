@@ -2,6 +2,8 @@
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/loss/expression.h>
+#include <troika/models/row/expression_row.h>
 #include <troika/models/torchscript/script_comparison.h>
 #include <troika/models/torchscript/script_file.h>
 #include <troika/models/torchscript/script_loss.h>
@@ -214,15 +216,32 @@ std::vector<NamedUnit> named_units(const TorchscriptOptions& options, const Loss
   return units;
 }
 
+// The units with their loss, where a recipe has written that as well. `draws` keys those of the
+// module.
+RowModel row_of(const TorchscriptOptions& options, const LossOptions& loss, const Script& file,
+                at::ScalarType type, std::uint64_t draws) {
+  const ScriptResult result(options, loss);
+  RowModel row;
+  for (const ScriptTensor& each : options.inputs) {
+    row.sample.tensors.push_back(spec_of(each, TensorRole::kInput));
+  }
+  for (const ScriptTensor& each : options.targets) {
+    row.sample.tensors.push_back(spec_of(each, TensorRole::kTarget));
+  }
+  row.units = named_units(options, loss.kind(), result, file, type, draws);
+  if (expression_of(loss) != nullptr) return with_expression(std::move(row), loss);
+  row.loss = result.loss();
+  return row;
+}
+
 }  // namespace
 
 Model build_torchscript(const TorchscriptOptions& options, const LossOptions& loss,
                         std::uint64_t seed, const ModelLayout& layout) {
-  const ScriptResult result(options, loss);
-  const std::vector<NamedUnit> units = with_default_takes(
-      named_units(options, loss.kind(), result, load(options), layout.type,
-                  stream_key(seed, "data rank " + std::to_string(layout.data.rank()))));
-  const UnitLoss unit_loss = result.loss();
+  const RowModel row = row_of(options, loss, load(options), layout.type,
+                              stream_key(seed, "data rank " + std::to_string(layout.data.rank())));
+  const std::vector<NamedUnit> units = with_default_takes(row.units);
+  const UnitLoss& unit_loss = row.loss;
   const std::vector<std::vector<UnitTensor>> flows = flows_of(units);
   Model model;
   for (std::size_t i = 0; i < units.size(); ++i) {
@@ -358,6 +377,9 @@ void check_torchscript(const TorchscriptOptions& options, const LossOptions& los
   check_other_samples(options, loss.kind(), result, module, floating);
   check_units(script, script_units(options, script), outputs, inputs);
   check_trains(options, result, module, inputs);
+  if (expression_of(loss) != nullptr) {
+    check_samples_apart(row_of(options, loss, load(options), floating, 0));
+  }
 }
 
 std::vector<NamedTensor> script_tensors(const std::filesystem::path& path) {

@@ -1,8 +1,9 @@
 #include <troika/base/error.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
-#include <troika/models/plugin/row_model.h>
-#include <troika/models/plugin/thrown.h>
+#include <troika/models/row/expression_row.h>
+#include <troika/models/row/row_model.h>
+#include <troika/models/row/thrown.h>
 #include <troika/nn/autocast.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/nn/module_unit.h>
@@ -99,7 +100,7 @@ UnitLoss loss_of(const RowModel& row, const LossOptions& recipe, RunType type) {
   return [loss = row.loss, type](const TensorMap& outputs, const Microbatch& microbatch) {
     Microbatch typed = microbatch;
     for (NamedTensor& each : typed.tensors) each.tensor = type.of(each.tensor);
-    return naming_the_thrower("the loss of the plug-in", [&] { return loss(outputs, typed); });
+    return naming_the_thrower("the loss", [&] { return loss(outputs, typed); });
   };
 }
 
@@ -175,8 +176,9 @@ ModelTraits traits_of_row(const RowModel& row) {
   return traits;
 }
 
-Model build_row(const RowModel& row, const LossOptions& loss, std::uint64_t seed,
+Model build_row(const RowModel& given, const LossOptions& loss, std::uint64_t seed,
                 const ModelLayout& layout) {
+  const RowModel row = with_expression(given, loss);
   const RunType type(layout.type);
   std::vector<NamedUnit> units;
   for (const NamedUnit& each : row.units) {

@@ -24,6 +24,11 @@ void check_row(const RowModel& row);
 // CPU. Throws UsageError naming the unit that throws, or gives other tensors than it says.
 void try_row(const RowModel& row, const LossOptions& loss);
 
+// Passes two random samples together and one by one through a row of one unit with a loss that a
+// recipe has written, as an evaluation does. Throws UsageError naming what one sample has of
+// another: where [samples, 1] and [samples] meet, torch makes [samples, samples] of them.
+void check_samples_apart(const RowModel& row);
+
 // Returns its traits. A pipeline may cut between any two units.
 [[nodiscard]] ModelTraits traits_of_row(const RowModel& row);
 

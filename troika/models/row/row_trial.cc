@@ -2,8 +2,9 @@
 // a job starts.
 #include <ATen/ATen.h>
 #include <troika/base/text.h>
-#include <troika/models/plugin/row_model.h>
-#include <troika/models/plugin/thrown.h>
+#include <troika/models/row/expression_row.h>
+#include <troika/models/row/row_model.h>
+#include <troika/models/row/thrown.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/nn/random_draws.h>
 #include <troika/param/shape_text.h>
@@ -92,9 +93,58 @@ Tensors pass_for_trial(const NamedUnit& unit, const TensorMap& known) {
   return outputs;
 }
 
+// One sample of a batch.
+Microbatch sample_of(const Microbatch& batch, std::int64_t index) {
+  Microbatch one;
+  for (const NamedTensor& each : batch.tensors) {
+    one.tensors.add(each.name, each.tensor.narrow(0, index, 1));
+  }
+  one.sample_ids = batch.sample_ids.narrow(0, index, 1);
+  one.valid = 1;
+  return one;
+}
+
+// Far more than rounding, and less than what two random samples differ by.
+bool is_near(const at::Tensor& one, const at::Tensor& other) {
+  return at::allclose(one.to(at::kDouble), other.to(at::kDouble), 1e-3, 1e-5, true);
+}
+
 }  // namespace
 
-void try_row(const RowModel& row, const LossOptions& loss) {
+void check_samples_apart(const RowModel& row) {
+  const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
+  const at::NoGradGuard no_grad;
+  const Microbatch batch = samples_for_trial(row.sample);
+  const NamedUnit& unit = row.units.front();
+  const UnitModule made = unit.make();
+  made.module->eval();
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  const auto judge = [&](const Microbatch& samples) {
+    const Tensors given = made.forward(arguments_of_trial(unit, samples.tensors, *made.module));
+    TensorMap outputs;
+    for (std::size_t i = 0; i < given.size(); ++i) outputs.add(unit.flow.gives[i].name, given[i]);
+    outputs.add("the loss", row.loss(outputs, samples).sum);
+    return outputs;
+  };
+  const auto refuse = [](const std::string& name) {
+    throw UsageError(name + " of a sample depends on other samples",
+                     "where [samples, 1] and [samples] meet, torch makes [samples, samples] of "
+                     "them: outputs[:, 0] is [samples]");
+  };
+  const TensorMap together = judge(batch);
+  for (std::int64_t i = 0; i < batch.samples(); ++i) {
+    const TensorMap alone = judge(sample_of(batch, i));
+    sum += alone.at("the loss");
+    for (const UnitTensor& each : unit.flow.gives) {
+      const at::Tensor expected = together.at(each.name).narrow(0, i, 1);
+      if (!is_near(alone.at(each.name), expected)) refuse(quote(each.name, 200));
+    }
+  }
+  if (!is_near(sum, together.at("the loss"))) refuse("the loss");
+}
+
+void try_row(const RowModel& given, const LossOptions& loss) {
+  const RowModel row = with_expression(given, loss);
   // Collectives need the groups of a run.
   if (std::ranges::any_of(row.units, &NamedUnit::runs_without_samples)) return;
   const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
@@ -109,6 +159,7 @@ void try_row(const RowModel& row, const LossOptions& loss) {
       known.set(unit.flow.gives[i].name, given[i]);
     }
   }
+  if (expression_of(loss) != nullptr) return check_samples_apart(row);
   try {
     if (row.loss) {
       (void)row.loss(outputs, batch);
