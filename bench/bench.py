@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import re
 import shlex
 import signal
@@ -20,6 +21,7 @@ import tempfile
 
 import layouts
 import rows
+import speed
 from runs import Failed, Runner, laid_out, measured, parameters_in, same_work, say, summarised
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,7 +45,7 @@ WORKS = [
     Work("gpt-small", "ddp_gpt.py", "tokens/s", 30, 15),
     Work("gpt-large", "ddp_gpt.py", "tokens/s", 9, 6),
 ]
-CHOICES = [*rows.GROUPS, *(work.name for work in WORKS), layouts.NAME]
+CHOICES = [*rows.GROUPS, *(work.name for work in WORKS), layouts.NAME, speed.NAME]
 
 
 class Bench(Runner):
@@ -146,6 +148,8 @@ def arguments():
     parser.add_argument("--works", nargs="+", choices=CHOICES, help="only these")
     parser.add_argument("--layouts", nargs="+", choices=layouts.CHOICES, default=layouts.CHOICES,
                         help=f"only these of the work {layouts.NAME}")
+    parser.add_argument("--speed", nargs="+", choices=speed.CHOICES, default=speed.CHOICES, help=f"only these of the work {speed.NAME}")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the models that are drawn (default: another in each run)")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write every run's figures")
     options = parser.parse_args()
     options.pairs = options.pairs or (2 if options.quick else 4)
@@ -187,11 +191,12 @@ def main():
             measured_rows, failures = measured_groups(bench, chosen)
             works = [bench.measure(work) for work in WORKS if work.name in chosen]
             spread = layouts.Layouts(bench).measured() if layouts.NAME in chosen else None
+            steps = speed.Speed(bench).measured() if speed.NAME in chosen else None
     except (Failed, OSError) as error:
         sys.exit(f"bench: {error}")
     result = {"command": shlex.join(map(str, sys.argv)), "machine": host, "ranks": options.ranks,
               "alternations": options.pairs, "versions": {"troika": version, "torch": torch}, "rows": measured_rows,
-              "works": works, "layouts": spread}
+              "works": works, "layouts": spread, "speed": steps}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(heading(result))
@@ -201,6 +206,8 @@ def main():
         print(table(works) + "\n")
     if spread:
         print(layouts.text_of(spread))
+    if steps:
+        print(speed.text_of(steps))
     if failures:
         sys.exit("bench: " + "; ".join(failures))
 

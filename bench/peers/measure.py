@@ -23,6 +23,8 @@ def arguments():
     parser.add_argument("recipe", help="the recipe that troika trains")
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--hook", choices=["none", "bf16", "power_sgd"], default="none", help="what compresses gradients")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of products, by autocast")
+    parser.add_argument("--compile", action="store_true", help="torch.compile, which needs a C++ compiler at run time")
     parser.add_argument("--check", metavar="FOLDER", help="compare with troika's dump of a step")
     found = parser.parse_args()
     with open(found.recipe, "rb") as file:
@@ -35,19 +37,24 @@ def run(found, make_model, make_batches, make_optimizer):
     torch.manual_seed(1337)
     model = make_model(found.recipe["model"])
     if found.check:
-        print(json.dumps(check(model, found.check)))
+        print(json.dumps(check(model, found.check, found.recipe["train"]["micro_batch_size"])))
     else:
         train(found, model, make_batches, make_optimizer)
 
 
-def check(model, folder):
+def check(model, folder, samples):
+    """Each microbatch by itself, as what a batch-norm sees."""
     from safetensors.torch import load_file
 
-    parameters = load_file(f"{folder}/parameters.safetensors")
+    dumped = load_file(f"{folder}/parameters.safetensors")
     batch = load_file(f"{folder}/batch.safetensors")
     theirs = load_file(f"{folder}/gradients.safetensors")
-    model.load_state_dict(parameters, strict=True)  # the same names and shapes
-    model(batch["input_ids"] if "input_ids" in batch else batch["features"], batch["targets"]).backward()
+    parameters = {name: dumped[name] for name, _ in model.named_parameters()}  # the same names and shapes
+    model.load_state_dict({**model.state_dict(), **parameters}, strict=True)
+    inputs = next(batch[name] for name in ("input_ids", "features", "images") if name in batch)
+    for first in range(0, len(inputs), samples):
+        part = slice(first, first + samples)
+        (model(inputs[part], batch["targets"][part]) * samples / len(inputs)).backward()
     ours = {name: parameter.grad for name, parameter in model.named_parameters()}
     errors = [((ours[name] - theirs[name]).abs().max() / ours[name].abs().max()).item() for name in ours]
     return {"parameters": count(model), "largest_gradient_error": max(errors)}
@@ -71,11 +78,13 @@ def train(found, model, make_batches, make_optimizer):
     cap = WHOLE_MODEL_MB if found.hook == "power_sgd" else None
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False, bucket_cap_mb=cap)
     add_hook(parallel, found.hook)
+    called = torch.compile(parallel) if found.compile else parallel
     optimizer = make_optimizer(model.parameters(), recipe["optimizer"])
 
     def step(inputs, targets):
         optimizer.zero_grad()
-        loss = parallel(inputs, targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=found.precision == "bf16"):
+            loss = called(inputs, targets)
         loss.backward()
         if recipe["train"]["grad_clip"] > 0:
             torch.nn.utils.clip_grad_norm_(parallel.parameters(), recipe["train"]["grad_clip"])

@@ -1,0 +1,150 @@
+"""How fast a step is, against PyTorch DDP eager and compiled, and against the machine: the fourth table of bench.py.
+
+As in the other tables, gradients are compared before a row is timed, runs alternate, and ratios are taken within a pair.
+Beside the ratios stands the share of what the step's matrix products alone allow.
+"""
+
+import dataclasses
+import json
+import pathlib
+import random
+import re
+
+from runs import Failed, laid_out, measured, parameters_in, same_work, say, summarised
+
+NAME = "speed"
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS, QUICK_STEPS = 12, 6
+RANKS = 2
+PEERS = {"eager": [], "compile": ["--compile"]}
+DRAWN = 3  # models that are drawn anew in each run
+
+
+@dataclasses.dataclass
+class Work:
+    name: str
+    recipe: str  # of recipes/
+    peer: str
+    precision: str
+    values: dict = dataclasses.field(default_factory=dict)  # in place of those of the recipe, on both sides
+    sets: list = dataclasses.field(default_factory=list)  # of troika alone
+    unit: str = "tokens/s"
+    goals: tuple = ()  # of the ratio to DDP eager, and of the share of the products
+
+
+WORDS, RESNET = ("gpt-words.toml", "ddp_gpt.py"), ("resnet18.toml", "ddp_resnet.py")
+WORKS = {
+    "words-bf16": Work("GPT, 50,304 words, bf16", *WORDS, "bf16", goals=(1.8, 0.65)),
+    "words-fp32": Work("GPT, 50,304 words, fp32", *WORDS, "fp32", goals=(1.25, 0.78)),
+    "words-zero": Work("GPT, 50,304 words, bf16, zero_stage = 1", *WORDS, "bf16", sets=["parallel.zero_stage=1"]),
+    "bytes-bf16": Work("GPT, 256 words, bf16", *WORDS, "bf16", {"vocab_size": 256}, goals=(1.7, 0.70)),
+    "bytes-fp32": Work("GPT, 256 words, fp32", *WORDS, "fp32", {"vocab_size": 256}, goals=(1.4, 0.80)),
+    "resnet-bf16": Work("ResNet-18, bf16", *RESNET, "bf16", unit="images/s", goals=(1.2, None)),
+    "resnet-fp32": Work("ResNet-18, fp32", *RESNET, "fp32", unit="images/s", goals=(1.2, None)),
+}
+CHOICES = [*WORKS, "drawn"]
+
+
+def drawn(seed):
+    """Models that nobody has tuned for; the shares of the products are those of the rows above, less 5 points."""
+    draws = random.Random(seed)
+    for _ in range(DRAWN):
+        dim, layers = draws.randrange(256, 513, 32), draws.randint(4, 8)
+        words, length = draws.randint(20000, 60000), draws.randrange(65, 256, 2)
+        precision = draws.choice(("bf16", "fp32"))
+        values = {"dim": dim, "layers": layers, "heads": dim // 32, "ffn_dim": dim * 8 // 3 // 8 * 8, "vocab_size": words,
+                  "seq_len": length}
+        name = f"GPT {dim} x {layers}, {words:,} words, {length} tokens, {precision}"
+        yield Work(name, *WORDS, precision, values, goals=(None, 0.60 if precision == "bf16" else 0.73))
+
+
+def with_values(text, values):
+    for key, value in values.items():
+        text, count = re.subn(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
+        if count != 1:
+            raise Failed(f"the recipe has {count} lines of {key}")
+    return text
+
+
+class Speed:
+    def __init__(self, bench):
+        self.bench = bench
+        self.recipe = bench.scratch / "speed.toml"
+        self.folder = bench.scratch / "bench-speed"
+
+    def train(self, work, steps, *sets):
+        sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", "checkpoint.every_minutes=0", *work.sets, *sets]
+        return self.bench.run([self.bench.options.troika, "train", self.recipe, "--ranks", RANKS, "--json", "--overwrite",
+                               *(word for one in sets for word in ("--set", one))])
+
+    def torchrun(self, script, *words):
+        out = self.bench.run([self.bench.options.peer_python, "-m", "torch.distributed.run", "--standalone",
+                              "--nproc-per-node", RANKS, HERE / "peers" / script, self.recipe, *words])[0]
+        return json.loads(out.splitlines()[-1])
+
+    def troika(self, work, steps):
+        out, _ = self.train(work, steps, f"train.precision={work.precision}")
+        summary = json.loads(out)
+        lines = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return measured(work.unit, [line["step_seconds"] for line in lines], summary["seconds"], summary["tokens"] // steps, {})
+
+    def peer(self, work, steps, kind):
+        found = self.torchrun(work.peer, "--steps", steps, "--precision", work.precision, *PEERS[kind])
+        return measured(work.unit, found["step_seconds"], found["seconds"], found["targets_per_step"],
+                        {"parameters": found["parameters"]})
+
+    def check(self, work):
+        self.train(work, 1, "debug.dump_steps=[1]", "train.precision=fp32")
+        dump = self.folder / "dump" / "step-1"
+        found = json.loads(self.bench.run([self.bench.options.peer_python, HERE / "peers" / work.peer, self.recipe,
+                                           "--check", dump])[0])
+        held = parameters_in(dump / "gradients.safetensors")
+        same_work(work.name, held, found)
+        return {"parameters": held, "largest_gradient_error": found["largest_gradient_error"]}
+
+    def row(self, work):
+        self.recipe.write_text(with_values((HERE / "recipes" / work.recipe).read_text(), work.values))
+        say(f"{work.name}: one step of both, to compare")
+        checked = self.check(work)
+        steps = QUICK_STEPS if self.bench.options.quick else STEPS
+        floor = None
+        if work.recipe == WORDS[0]:
+            products = self.torchrun("products.py", "--precision", work.precision)
+            floor = products["tokens"] / products["seconds"]
+        pairs = {kind: [] for kind in PEERS}
+        for number in range(self.bench.options.pairs + 1):  # the first is the warm-up
+            for kind in PEERS:
+                ours, theirs = self.troika(work, steps), self.peer(work, steps, kind)
+                if ours.targets_per_step != theirs.targets_per_step:
+                    raise Failed(f"{work.name}: {ours.targets_per_step} targets a step, the peer {theirs.targets_per_step}")
+                say(f"{work.name}: pair {number} of {self.bench.options.pairs}: troika {ours.step_rate:.0f}, "
+                    f"DDP {kind} {theirs.step_rate:.0f} {work.unit}")
+                if number > 0:
+                    pairs[kind].append((ours, theirs))
+        rates = {kind: summarised(found, kind)["step_rate"] for kind, found in pairs.items()}
+        return {"work": work.name, "unit": work.unit, "steps": steps, **checked, "rates": rates, "goals": work.goals,
+                "products": floor,
+                "pairs": {kind: [{"troika": dataclasses.asdict(ours), "peer": dataclasses.asdict(theirs)} for ours, theirs in found]
+                          for kind, found in pairs.items()}}
+
+    def measured(self):
+        chosen = self.bench.options.speed
+        works = [work for key, work in WORKS.items() if key in chosen]
+        if "drawn" in chosen:
+            say(f"models drawn from --seed {self.bench.options.seed}")
+            works += drawn(self.bench.options.seed)
+        return {"seed": self.bench.options.seed, "rows": [self.row(work) for work in works]}
+
+
+def text_of(result):
+    lines = [["work on 2 ranks", "unit", "troika", "DDP eager", "ratio", "of the pairs", "DDP compiled", "ratio", "of products alone",
+              "goals"]]
+    for row in result["rows"]:
+        eager, compiled = row["rates"]["eager"], row["rates"]["compile"]
+        share = f"{eager['troika'] / row['products']:.0%} of {row['products']:,.0f}" if row["products"] else ""
+        goals = " and ".join(text for text in (f"{row['goals'][0]}" if row["goals"] and row["goals"][0] else "",
+                                               f"{row['goals'][1]:.0%}" if row["goals"] and row["goals"][1] else "") if text)
+        lines.append([row["work"], row["unit"], f"{eager['troika']:,.0f}", f"{eager['eager']:,.0f}", f"{eager['ratio']:.2f}",
+                      f"{eager['smallest_ratio']:.2f} to {eager['largest_ratio']:.2f}", f"{compiled['compile']:,.0f}",
+                      f"{compiled['ratio']:.2f}", share, goals])
+    return f"Models drawn from --seed {result['seed']}.\n" + laid_out(lines)
