@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -64,12 +65,13 @@ void wait_for_all(Store& store, std::string_view what, const World& world, std::
   const std::vector<int> missing = without();
   if (missing.empty()) return;  // the last has come just now
   const bool one = missing.size() == 1;
-  throw RendezvousError((one ? "rank " : "ranks ") + list_ranks(missing) + " of " +
-                            std::to_string(world.size) + (one ? " has" : " have") + " not " +
-                            std::string(lacking) + " after " +
-                            format_fixed(deadline.timeout().count(), 0) + " s",
-                        "look at what those ranks printed last, or raise "
-                        "comm.rendezvous_timeout_seconds if they are slow to start");
+  const double seconds = deadline.timeout().count();
+  throw RendezvousError(
+      (one ? "rank " : "ranks ") + list_ranks(missing) + " of " + std::to_string(world.size) +
+          (one ? " has" : " have") + " not " + std::string(lacking) + " after " +
+          format_fixed(seconds, seconds < 10 && seconds != std::floor(seconds)) + " s",
+      "look at what those ranks printed last, or raise "
+      "comm.rendezvous_timeout_seconds if they are slow to start");
 }
 
 // Whether this process has claimed the rank before, or tried to.
@@ -225,6 +227,9 @@ void Rendezvous::announce(const Agreement& agreement) {
                               "; this one is on host " + world_.host,
                           "give each process its own RANK, and each job its own MASTER_PORT");
   }
+  if (store_->is_set(key_of("member", rank))) {  // the others have given up: it says why
+    (void)read(store_->get_all({key_of("member", rank)}).front(), rank);
+  }
   store_->set(key_of("recipe", rank), agreement.recipe);
   const Member member{rank, world_.host, host_identity(), local_address_towards(world_.store),
                       getpid()};
@@ -233,23 +238,38 @@ void Rendezvous::announce(const Agreement& agreement) {
 }
 
 void Rendezvous::wait_for_members(const Agreement& agreement, const Deadline& deadline) {
-  wait_for_all(*store_, "member", world_, "come", deadline);
   try {
+    wait_for_all(*store_, "member", world_, "come", deadline);
     std::vector<Announcement> all;
     for (const std::string& text : store_->get_all(keys_of_all("member", world_.size))) {
       all.push_back(read(text, static_cast<int>(all.size())));
       members_.push_back(all.back().member);
     }
     check_agreement(all, agreement, *store_);
-  } catch (const Error&) {
-    // The others are to read why, before the store goes with this process.
-    store_->set(key_of("left", world_.rank), "");
-    if (hosts_store())
-      (void)store_->wait(keys_of_all("left", world_.size),
-                         Deadline::in(failure_timing::kReadBeforeStoreGoes));
+  } catch (const Error& error) {
+    leave_failed(failure_of(error));
     throw;
   }
   locate(world_, members_);
+}
+
+// The other ranks are to read why, before the store goes with this process: those that still wait
+// for missing ranks read the failure in place of what these would have announced.
+void Rendezvous::leave_failed(const Failure& failure) {
+  try {
+    for (int rank = 0; hosts_store() && rank < world_.size; ++rank) {
+      if (store_->is_set(key_of("member", rank))) continue;
+      store_->set(key_of("left", rank), "");
+      store_->set(key_of("member", rank), std::string(kCannotBegin) + encode(failure));
+    }
+    store_->set(key_of("left", world_.rank), "");
+    if (!hosts_store()) return;
+    (void)store_->wait(keys_of_all("left", world_.size),
+                       Deadline::in(failure_timing::kReadBeforeStoreGoes));
+    // The failure counts, not that of a store that is gone with another rank.
+    // NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const Error&) {
+  }
 }
 
 bool Rendezvous::hosts_store() const {

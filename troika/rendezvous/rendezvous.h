@@ -2,6 +2,7 @@
 // about to do, and no rank goes on unless all have come and agree.
 #pragma once
 
+#include <troika/base/failure.h>
 #include <troika/base/time.h>
 #include <troika/rendezvous/store.h>
 #include <troika/rendezvous/world.h>
@@ -61,6 +62,7 @@ class Rendezvous {
   Rendezvous(World world, std::optional<Store> store);
   void announce(const Agreement& agreement);
   void wait_for_members(const Agreement& agreement, const Deadline& deadline);
+  void leave_failed(const Failure& failure);
   [[nodiscard]] bool hosts_store() const;
 
   World world_;

@@ -144,6 +144,29 @@ TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
   EXPECT_THAT(outcomes[0].error, HasSubstr("ranks 0 and 2 of 3 have not come after 1 s"));
 }
 
+// The rank that keeps the store gives up first, and its store ends with it.
+TEST(Rendezvous, RanksThatDoNotComeAreNamedToAllBeforeTheStoreGoes) {
+  for (const int size : {3, 5}) {
+    const test::ReservedPort reserved;
+    std::vector<std::future<Outcome>> running;
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == 1 || rank == 4) continue;
+      running.push_back(std::async(std::launch::async, [&, rank] {
+        World world = world_at({"127.0.0.1", reserved.port()}, rank, size);
+        world.store_host = StoreHost::kRankZero;
+        world.job = "of " + std::to_string(size);
+        return outcome_of([&] {
+          return Rendezvous::join(world, kSame, Deadline::in(Seconds(rank == 0 ? 1.5 : 30)));
+        });
+      }));
+    }
+    for (auto& each : running) {
+      EXPECT_EQ(each.get().error, size == 3 ? "rank 1 of 3 has not come after 1.5 s"
+                                            : "ranks 1 and 4 of 5 have not come after 1.5 s");
+    }
+  }
+}
+
 TEST(Rendezvous, RanksThatDisagreeOnTheRecipeAreNamed) {
   const Store store = Store::host(0, Reach::kThisHost);
   const auto outcomes = all_ranks(3, [&](int rank) {
