@@ -10,7 +10,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <memory>
+#include <numeric>
 #include <vector>
 
 namespace troika {
@@ -66,22 +67,60 @@ bool are_on_one_host(const std::vector<PeerInfo>& infos) {
   });
 }
 
+constexpr const char* kAllOpen =
+    "opening a session is collective: every rank of the communicator must do it";
+
+// Above it, who has come is not told: each member sends each other a message for it.
+constexpr int kLargestRollCall = 256;
+
+// Waits until all members have come.
+void wait_for_members(mpi::Communicator& communicator, const Deadline& deadline) {
+  if (communicator.size() > kLargestRollCall) return;
+  std::vector<std::unique_ptr<mpi::Request>> arrivals = communicator.roll_call();
+  std::vector<int> missing(arrivals.size());
+  std::iota(missing.begin(), missing.end(), 0);
+  mpi::Backoff backoff;
+  while (true) {
+    std::erase_if(missing,
+                  [&](int member) { return arrivals[static_cast<std::size_t>(member)]->test(); });
+    if (missing.empty()) return;
+    backoff.pause();
+    if (deadline.passed()) break;
+  }
+  communicator.keep();
+  for (auto& each : arrivals) static_cast<void>(each.release());  // MPI may still write to them
+  std::erase(missing, communicator.rank());
+  const bool one = missing.size() == 1;
+  throw RendezvousError((one ? "rank " : "ranks ") + list_ranks(missing) +
+                            " of the communicator (" + std::to_string(communicator.size()) +
+                            " ranks) " + (one ? "has" : "have") + " not come within " +
+                            format_fixed(deadline.timeout().count(), 1) + " s",
+                        kAllOpen);
+}
+
 std::vector<PeerInfo> gather_infos(mpi::Communicator& communicator, const PeerInfo& own,
                                    const Deadline& deadline) {
-  std::string sent = own.text();
-  sent.resize(PeerInfo::kBytes, '\0');
-  std::string all(PeerInfo::kBytes * static_cast<std::size_t>(communicator.size()), '\0');
-  const auto request = communicator.all_gather(all.data(), sent.data(), PeerInfo::kBytes);
+  struct Exchanged {
+    std::string sent, all;
+  };
+  auto exchanged = std::make_unique<Exchanged>();
+  std::string& all = exchanged->all;
+  exchanged->sent = own.text();
+  exchanged->sent.resize(PeerInfo::kBytes, '\0');
+  all.resize(PeerInfo::kBytes * static_cast<std::size_t>(communicator.size()), '\0');
+  const auto request =
+      communicator.all_gather(all.data(), exchanged->sent.data(), PeerInfo::kBytes);
   mpi::Backoff backoff;
   while (!request->test()) {
     backoff.pause();
     if (!deadline.passed()) continue;
     communicator.keep();
+    (void)exchanged.release();  // MPI may still write there
     throw RendezvousError("not all ranks of the communicator (" +
                               std::to_string(communicator.size()) + ") have come within " +
-                              format_fixed(deadline.timeout().count(), 1) + " s",
-                          "opening a session is collective: every rank of the communicator must "
-                          "do it");
+                              format_fixed(deadline.timeout().count(), 1) +
+                              " s, or a rank has given up before this one came",
+                          kAllOpen);
   }
   std::vector<PeerInfo> infos;
   for (std::size_t start = 0; start < all.size(); start += PeerInfo::kBytes) {
@@ -114,6 +153,7 @@ World world_of_communicator(int fortran_handle, const Deadline& deadline) {
                        "call MPI_Init before opening it");
     }
     const auto communicator = plugin.of_program(fortran_handle);
+    wait_for_members(*communicator, deadline);
     // Ranks of one host need no port that others reach: who is where comes before the port.
     PeerInfo own{.host_identity = host_identity(), .address = {}, .job = {}};
     const bool one_host = are_on_one_host(gather_infos(*communicator, own, deadline));

@@ -13,7 +13,8 @@ namespace troika {
 // MPI_Comm_c2f returns, or the integer that Fortran programs have. MPI must be initialised, with
 // any level of threads: it is called in this thread, and no longer once this returns. Collective
 // over the communicator. Throws UsageError where MPI or a plug-in for it is missing or the handle
-// is invalid. Throws RendezvousError when members do not come by the deadline.
+// is invalid. Throws RendezvousError when members do not come by the deadline,
+// and names them where the communicator has no more than 256.
 [[nodiscard]] World world_of_communicator(int fortran_handle, const Deadline& deadline);
 
 }  // namespace troika

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -22,11 +23,14 @@ namespace {
 // Counts are int: what is longer goes in pieces.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
 
+// The first line. MPICH goes on with the stack of its own functions.
 std::string text_of(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) return "unknown error";
-  return {text.data(), static_cast<std::size_t>(length)};
+  std::string_view all(text.data(), static_cast<std::size_t>(length));
+  all = all.substr(0, all.find('\n'));
+  return std::string(all.substr(0, all.find(", error stack:")));
 }
 
 void must(int code, const char* call) {
@@ -145,6 +149,29 @@ class Requests final : public Request {
   std::size_t next_ = 0;
 };
 
+// A member's message that it is here, to all others. It is the one of scatterv: its receivers do
+// not know what the others get, so the root sends to each, and nobody waits for a third.
+class Arrival final : public Request {
+ public:
+  Arrival(int root, int rank, int size, MPI_Comm communicator)
+      : bytes_(static_cast<std::size_t>(size)), counts_(bytes_.size(), 1), places_(bytes_.size()) {
+    std::iota(places_.begin(), places_.end(), 0);
+    const bool sends = root == rank;
+    must(MPI_Iscatterv(bytes_.data(), counts_.data(), places_.data(), MPI_BYTE,
+                       sends ? MPI_IN_PLACE : &received_, 1, MPI_BYTE, root, communicator,
+                       requests_.add()),
+         "MPI_Iscatterv");
+  }
+  bool test() override { return requests_.test(); }
+  void cancel() override {}  // MPI cancels no collective
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<int> counts_, places_;
+  std::byte received_{};
+  Requests requests_;
+};
+
 class PluginCommunicator final : public Communicator {
  public:
   enum class Owned { kByThis, kByProgram };
@@ -212,6 +239,15 @@ class PluginCommunicator final : public Communicator {
                         requests->add()),
          "MPI_Iallgather");
     return requests;
+  }
+
+  std::vector<std::unique_ptr<Request>> roll_call() override {
+    must_run();
+    std::vector<std::unique_ptr<Request>> arrivals;
+    for (int member = 0; member < size_; ++member) {
+      arrivals.push_back(std::make_unique<Arrival>(member, rank_, size_, communicator_));
+    }
+    return arrivals;
   }
 
   void keep() noexcept override {

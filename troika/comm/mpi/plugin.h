@@ -11,11 +11,12 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace troika::mpi {
 
 // The version of this interface: a plug-in of another build is refused.
-inline constexpr int kPluginVersion = 4;
+inline constexpr int kPluginVersion = 5;
 inline constexpr const char* kPluginEntry = "troika_mpi_plugin";
 
 // The error of an MPI call that fails. Visible, since it crosses from one library to another.
@@ -73,6 +74,11 @@ class Communicator {
   // Gathers `size` bytes of each member into `output`, by member.
   [[nodiscard]] virtual std::unique_ptr<Request> all_gather(void* output, const void* input,
                                                             std::size_t size) = 0;
+
+  // Starts to tell all members that this one is here: returns a request for each member, by rank,
+  // that is complete once that member has called this, whatever the others do. Each member sends
+  // each other a byte. Their memory is in the requests.
+  [[nodiscard]] virtual std::vector<std::unique_ptr<Request>> roll_call() = 0;
 
   // Keeps the communicator after an error: neither its end nor that of the process must wait for
   // peers. MPI then ends the whole job when this process ends.
