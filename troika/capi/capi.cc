@@ -141,9 +141,7 @@ constexpr Seconds kPatienceOfClosing{300};
 // call.
 void take_leave(const OpenSession& open) {
   try {
-    agree_on_call(open.session,
-                  {.name = "the closing of the session", .timeout = kPatienceOfClosing},
-                  std::nullopt);
+    agree_on_call(open.session, {.name = kClosing, .timeout = kPatienceOfClosing}, std::nullopt);
   } catch (const DeadlineError&) {
     return;  // each has done its work
   } catch (const PeerError&) {

@@ -46,6 +46,21 @@ std::string by_ranks(const std::vector<Statement>& statements) {
   return join(parts, ", ");
 }
 
+[[noreturn]] void throw_different(std::vector<Statement> calls) {
+  const std::string hint =
+      "all ranks make the collective calls of a session in the same order; this session can only "
+      "be closed";
+  const auto closing = std::ranges::find(calls, kClosing, &Statement::text);
+  if (closing == calls.end()) {
+    throw RendezvousError("the ranks have made different calls: " + by_ranks(calls), hint);
+  }
+  const std::vector<int> gone = closing->ranks;
+  calls.erase(closing);
+  throw RendezvousError(ranks_in_words(gone) + (gone.size() == 1 ? " has" : " have") +
+                            " closed the session before " + by_ranks(calls),
+                        hint);
+}
+
 }  // namespace
 
 std::uint64_t number_of_text(std::string_view text) {
@@ -71,10 +86,7 @@ void agree_on_call(const Session& session, const ProgramCall& own,
   if (all.call.differs()) {
     std::string words(own.name);
     if (!own.remark.empty()) words += " " + std::string(own.remark);
-    const auto calls = statements_of(session.gather(words, "calls that differ"));
-    throw RendezvousError("the ranks have made different calls: " + by_ranks(calls),
-                          "all ranks make the collective calls of a session in the same order; "
-                          "this session can only be closed");
+    throw_different(statements_of(session.gather(words, "calls that differ")));
   }
   if (all.refused != 0) throw_on_all_ranks(session, refusal, own.name, NameRanks::kUnlessAll);
   if (all.options.differs()) {

@@ -14,6 +14,9 @@
 
 namespace troika {
 
+// The name of the call that ends a session: a rank that makes it has no more to do.
+inline constexpr std::string_view kClosing = "the closing of the session";
+
 inline constexpr auto kNoOptions = [] { return std::string(); };
 
 // A collective call, as one rank makes it.
@@ -37,10 +40,10 @@ struct ProgramCall {
 
 // Collective. Returns where all ranks make the same call, with the same options, and none refuses
 // it. Otherwise throws the same on every rank: RendezvousError where calls differ, naming each with
-// its ranks; where a rank has a `refusal`, as throw_on_all_ranks() does; UsageError where options
-// differ, naming each with its ranks. One all-reduce of 40 bytes, and a gathering of texts before
-// it throws. Does nothing but throw the refusal where a rank is alone. Throws DeadlineError,
-// PeerError.
+// its ranks, those that close the session first; where a rank has a `refusal`, as
+// throw_on_all_ranks() does; UsageError where options differ, naming each with its ranks. One
+// all-reduce of 40 bytes, and a gathering of texts before it throws. Does nothing but throw the
+// refusal where a rank is alone. Throws DeadlineError, PeerError.
 void agree_on_call(const Session& session, const ProgramCall& own,
                    const std::optional<Failure>& refusal);
 
