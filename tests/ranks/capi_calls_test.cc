@@ -64,11 +64,6 @@ double predicted(troika_model* model) {
   return y;
 }
 
-void expect_told(int status, int expected, const std::string& line) {
-  EXPECT_EQ(status, expected);
-  EXPECT_EQ(std::string(troika_last_error()), line);
-}
-
 void step_models_in_another_order(Rank& rank, const Open& open) {
   const std::string line =
       std::string("the ranks have made different calls: a step of model 1 on ") +
@@ -179,12 +174,33 @@ RANK_TEST(CApiCalls, WithWeightsThatOneRankHasWrongLeaveTheModelAsItWas, 2) {
   with_each_engine(rank, give_wrong_weights);
 }
 
+// The loss of a rank, or of all, is no number: the step is not applied, and the next one is.
+void give_no_numbers(Rank& rank, const Open& open) {
+  TwoModels models(open);
+  const double before = predicted(models.first), y[] = {1, 2};
+  double x[] = {0.25, -0.5};
+  for (const int first : {1, 0}) {  // rank 1, then both
+    x[1] = rank.index() >= first ? std::numeric_limits<double>::quiet_NaN() : -0.5;
+    expect_told(troika_model_step(models.first, x, y, 2, TROIKA_DOUBLE, nullptr), TROIKA_NONFINITE,
+                first == 1 ? "the loss is not finite on rank 1 at step 1"
+                           : "the loss is not finite on ranks 0 and 1 at step 2");
+  }
+  EXPECT_EQ(predicted(models.first), before);
+  double loss = 0, same = 0;
+  ASSERT_EQ(step(models.first, &loss), TROIKA_OK) << troika_last_error();
+  ASSERT_EQ(step(models.second, &same), TROIKA_OK) << troika_last_error();
+  EXPECT_EQ(loss, same);
+  models.close();
+}
+
+RANK_TEST(CApiCalls, WithNumbersThatAreNoneLeaveTheModelAsItWas, 2) {
+  with_each_engine(rank, give_no_numbers);
+}
+
 // At once, rather than after the time-out.
 void step_behind_a_rank_that_closes(Rank& rank, const Open& open) {
   TwoModels models(open);
-  const std::string line =
-      "the ranks have made different calls: a step of model 1 on rank 0, the closing of the "
-      "session on rank 1";
+  const std::string line = "rank 1 has closed the session before a step of model 1 on rank 0";
   const auto start = Clock::now();
   if (rank.index() == 0) {
     expect_told(step(models.first), TROIKA_RENDEZVOUS, line);
@@ -203,44 +219,15 @@ RANK_TEST(CApiCalls, OfARankThatHasClosedAreRefusedAtOnce, 2) {
   with_each_engine(rank, step_behind_a_rank_that_closes);
 }
 
-// Whoever is wrong, rank 0, which keeps the store, or another.
-RANK_TEST(CApiCalls, ThatOpenWithOptionsThatOneRankHasWrongAreRefusedAtOnce, 3) {
-  for (const int wrong : {0, 2}) {
-    const auto start = Clock::now();
-    troika_session* session = nullptr;
-    const auto reserved = set_world(rank);
-    troika_options options = {};
-    options.rendezvous_timeout_seconds = 60;
-    if (rank.index() == wrong) options.engine = "gluu";
-    EXPECT_EQ(troika_open(&options, &session), TROIKA_USAGE);
-    EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("no engine is called 'gluu'"));
-    if (rank.index() != wrong) {
-      EXPECT_THAT(std::string(troika_last_error()),
-                  testing::StartsWith("rank " + std::to_string(wrong) + " on host "));
-    }
-    EXPECT_EQ(session, nullptr);
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
-    rank.wait_for_all("refused with rank " + std::to_string(wrong));
-  }
-  troika_session* session = open_session(rank, 30);
-  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
-}
-
 // The same over MPI.
 RANK_FUNCTION(compares_calls_over_mpi) {
   const OwnMpi mpi(OwnMpi::Threads::kAll);
-  const Open open = [&] {
-    troika_options options = {};
-    options.engine = "mpi";
-    options.timeout_seconds = options.rendezvous_timeout_seconds = 30;
-    troika_session* session = nullptr;
-    EXPECT_EQ(troika_open_mpi(mpi.world(), &options, &session), TROIKA_OK) << troika_last_error();
-    return session;
-  };
+  const Open open = [&] { return open_session_over(mpi, "mpi"); };
   step_models_in_another_order(rank, open);
   make_other_calls(rank, open);
   give_other_arguments(rank, open);
   give_wrong_weights(rank, open);
+  give_no_numbers(rank, open);
   step_behind_a_rank_that_closes(rank, open);
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "own_mpi.h"
 #include "rank_helper.h"
 #include "support/reserved_port.h"
 
@@ -42,6 +43,22 @@ inline troika_session* open_session(Rank& rank, double timeout_seconds,
   troika_session* session = nullptr;
   EXPECT_EQ(troika_open(&options, &session), TROIKA_OK) << troika_last_error();
   return session;
+}
+
+// Opens a session of all ranks on the program's MPI.
+inline troika_session* open_session_over(const OwnMpi& mpi, const char* engine) {
+  troika_options options = {};
+  options.engine = engine;
+  options.timeout_seconds = options.rendezvous_timeout_seconds = 30;
+  troika_session* session = nullptr;
+  EXPECT_EQ(troika_open_mpi(mpi.world(), &options, &session), TROIKA_OK) << troika_last_error();
+  return session;
+}
+
+// Checks the status and the line of a call that fails.
+inline void expect_told(int status, int expected, const std::string& line) {
+  EXPECT_EQ(status, expected);
+  EXPECT_EQ(std::string(troika_last_error()), line);
 }
 
 }  // namespace troika::test

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capi_helper.h"
+#include "own_mpi.h"
 #include "rank_helper.h"
 
 namespace troika::test {
@@ -54,8 +55,8 @@ double rate_of(troika_model* model) {
   return rate;
 }
 
-RANK_TEST(CApiState, GoesOnWithTheSameBits, 1, 2) {
-  troika_session* session = open_session(rank, 30);
+void go_on_with_the_same_bits(Rank& rank, troika_session* session) {
+  const std::string file = (rank.folder() / "state.safetensors").string();
   troika_session* alone = nullptr;
   ASSERT_EQ(troika_open_alone(nullptr, &alone), TROIKA_OK);
   const int own = rank.index(), ranks = rank.size();
@@ -63,14 +64,12 @@ RANK_TEST(CApiState, GoesOnWithTheSameBits, 1, 2) {
     const std::string recipe = state_recipe(optimizer);
     troika_model* through = create(session, recipe);
     const std::vector<double> first = losses_of(through, 5, 0, own, ranks);
-    ASSERT_EQ(troika_model_save_state(through, "state.safetensors"), TROIKA_OK)
-        << troika_last_error();
+    ASSERT_EQ(troika_model_save_state(through, file.c_str()), TROIKA_OK) << troika_last_error();
     const std::vector<double> expected = losses_of(through, 4, 5, own, ranks);
     rank.wait_for_all("saved with " + std::string(optimizer));
 
     troika_model* again = create(session, recipe);
-    ASSERT_EQ(troika_model_load_state(again, "state.safetensors"), TROIKA_OK)
-        << troika_last_error();
+    ASSERT_EQ(troika_model_load_state(again, file.c_str()), TROIKA_OK) << troika_last_error();
     std::vector<double> kept(TROIKA_LOSSES);
     std::int64_t count = 0, steps = 0;
     EXPECT_EQ(troika_model_losses(again, TROIKA_LOSSES, kept.data(), &count), TROIKA_OK);
@@ -83,38 +82,37 @@ RANK_TEST(CApiState, GoesOnWithTheSameBits, 1, 2) {
 
     // On another number of ranks, up to rounding.
     troika_model* elsewhere = create(alone, recipe);
-    ASSERT_EQ(troika_model_load_state(elsewhere, "state.safetensors"), TROIKA_OK)
-        << troika_last_error();
+    ASSERT_EQ(troika_model_load_state(elsewhere, file.c_str()), TROIKA_OK) << troika_last_error();
     const std::vector<double> found = losses_of(elsewhere, 4, 5, 0, 1);
     for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-14) << i;
     // Without the state of the optimiser the steps would be others.
     troika_model* values_alone = create(alone, recipe);
-    EXPECT_EQ(troika_model_load(values_alone, "state.safetensors"), TROIKA_DATA);
+    EXPECT_EQ(troika_model_load(values_alone, file.c_str()), TROIKA_DATA);
     for (troika_model* each : {through, again, elsewhere, values_alone}) {
       EXPECT_EQ(troika_model_free(each), TROIKA_OK);
     }
     rank.wait_for_all("done with " + std::string(optimizer));
   }
   EXPECT_EQ(troika_close(alone), TROIKA_OK);
-  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
 
-RANK_TEST(CApiState, OfAnotherModelIsRefusedAndChangesNothing, 2) {
-  troika_session* session = open_session(rank, 30);
+void refuse_the_state_of_another_model(Rank& rank, troika_session* session) {
+  const std::string weights = (rank.folder() / "weights.safetensors").string();
+  const std::string lion = (rank.folder() / "lion.safetensors").string();
   troika_model* model = create(session, state_recipe("adamw"));
   troika_model* other = create(session, state_recipe("lion"));
-  ASSERT_EQ(troika_model_save(model, "weights.safetensors"), TROIKA_OK);
-  ASSERT_EQ(troika_model_save_state(other, "lion.safetensors"), TROIKA_OK);
+  ASSERT_EQ(troika_model_save(model, weights.c_str()), TROIKA_OK);
+  ASSERT_EQ(troika_model_save_state(other, lion.c_str()), TROIKA_OK);
   const std::vector<double> before = losses_of(model, 1, 0, rank.index(), 2);
-  const auto expect_refused = [&](const char* path, const std::string& words) {
-    EXPECT_EQ(troika_model_load_state(model, path), TROIKA_DATA);
+  const auto expect_refused = [&](const std::string& path, const std::string& words) {
+    EXPECT_EQ(troika_model_load_state(model, path.c_str()), TROIKA_DATA);
     EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr(words));
   };
-  expect_refused("weights.safetensors", "holds no state of training: it has no number of steps");
+  expect_refused(weights, "holds no state of training: it has no number of steps");
   EXPECT_THAT(std::string(troika_last_hint()), testing::HasSubstr("troika_model_save_state()"));
-  expect_refused("lion.safetensors", "optimizer.exp_avg");
+  expect_refused(lion, "optimizer.exp_avg");
   expect_refused("never.safetensors", "never.safetensors");
-  EXPECT_EQ(troika_model_load_state(model, rank.index() == 1 ? nullptr : "lion.safetensors"),
+  EXPECT_EQ(troika_model_load_state(model, rank.index() == 1 ? nullptr : lion.c_str()),
             TROIKA_USAGE);
   EXPECT_STREQ(troika_last_error(), "path is NULL, on rank 1");
   std::int64_t steps = 0;
@@ -124,32 +122,68 @@ RANK_TEST(CApiState, OfAnotherModelIsRefusedAndChangesNothing, 2) {
   EXPECT_EQ(losses_of(same, 1, 0, rank.index(), 2), before);
   EXPECT_EQ(losses_of(same, 1, 1, rank.index(), 2), losses_of(model, 1, 1, rank.index(), 2));
   for (troika_model* each : {model, other, same}) EXPECT_EQ(troika_model_free(each), TROIKA_OK);
-  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
 
 // [model] from, on every rank; a file of another model is refused on all.
-RANK_TEST(CApiState, InitialValuesAreThoseOfAFile, 2) {
-  troika_session* session = open_session(rank, 30);
+void start_from_a_file(Rank& rank, troika_session* session) {
+  const std::string trained = (rank.folder() / "trained.safetensors").string();
+  const auto from = [](const std::string& file) { return "from = \"" + file + "\"\n"; };
   troika_model* first = create(session, state_recipe("sgd"));
   (void)losses_of(first, 3, 0, rank.index(), 2);
-  ASSERT_EQ(troika_model_save(first, "trained.safetensors"), TROIKA_OK);
+  ASSERT_EQ(troika_model_save(first, trained.c_str()), TROIKA_OK);
   rank.wait_for_all("saved");
-  troika_model* second = create(session, state_recipe("adamw", "from = \"trained.safetensors\"\n"));
+  troika_model* second = create(session, state_recipe("adamw", from(trained)));
   const double x[] = {0.25, -0.5};
   double expected = 0, found = 1;
   EXPECT_EQ(troika_model_predict(first, x, 1, TROIKA_DOUBLE, &expected), TROIKA_OK);
   EXPECT_EQ(troika_model_predict(second, x, 1, TROIKA_DOUBLE, &found), TROIKA_OK);
   EXPECT_EQ(found, expected);
   troika_model* none = nullptr;
-  for (const char* file : {"never.safetensors", "trained.safetensors"}) {
-    std::string recipe = state_recipe("sgd", "from = \"" + std::string(file) + "\"\n");
+  for (const std::string& file : {std::string("never.safetensors"), trained}) {
+    std::string recipe = state_recipe("sgd", from(file));
     recipe.replace(recipe.find("[16]"), 4, "[17]");
     EXPECT_EQ(troika_model_create(session, recipe.c_str(), &none), TROIKA_DATA);
     EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("[model] from"));
   }
   for (troika_model* each : {first, second}) EXPECT_EQ(troika_model_free(each), TROIKA_OK);
+}
+
+RANK_TEST(CApiState, GoesOnWithTheSameBits, 1, 2) {
+  troika_session* session = open_session(rank, 30);
+  go_on_with_the_same_bits(rank, session);
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
+
+RANK_TEST(CApiState, OfAnotherModelIsRefusedAndChangesNothing, 2) {
+  troika_session* session = open_session(rank, 30);
+  refuse_the_state_of_another_model(rank, session);
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
+RANK_TEST(CApiState, InitialValuesAreThoseOfAFile, 2) {
+  troika_session* session = open_session(rank, 30);
+  start_from_a_file(rank, session);
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
+RANK_FUNCTION(keeps_its_state_over_mpi) {
+  const OwnMpi mpi(OwnMpi::Threads::kAll);
+  troika_session* session = open_session_over(mpi, "mpi");
+  go_on_with_the_same_bits(rank, session);
+  refuse_the_state_of_another_model(rank, session);
+  start_from_a_file(rank, session);
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
+class CApiStateOverMpi : public testing::TestWithParam<TestedEngine> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CApiStateOverMpi);
+
+TEST_P(CApiStateOverMpi, IsTheSame) {
+  expect_ranks("keeps_its_state_over_mpi", 2, GetParam().options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Flavours, CApiStateOverMpi, testing::ValuesIn(tested_mpi_engines()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace troika::test

@@ -293,11 +293,10 @@ bool ArrayModel::update(const StepSums& sums, double loss_scale) {
 
 void ArrayModel::refuse_nonfinite(const StepSums& sums, double norm) const {
   if (recipe_.train.on_nonfinite == OnNonFinite::kSkip) return;
-  std::string what = "the gradient norm is " + std::to_string(norm);
+  // A NaN may have a sign, which says nothing.
+  std::string what = "the gradient norm is " + (std::isnan(norm) ? "nan" : std::to_string(norm));
   if (!sums.nonfinite_ranks.empty()) {
-    std::vector<std::string> ranks;
-    for (const int rank : sums.nonfinite_ranks) ranks.push_back(std::to_string(rank));
-    what = "the loss is not finite on rank " + join(ranks, ", ");
+    what = "the loss is not finite on " + ranks_in_words(sums.nonfinite_ranks);
   }
   throw NonFiniteError(what + " at step " + std::to_string(steps_),
                        "look for a NaN in the arrays, lower optimizer.lr, or set "

@@ -54,6 +54,7 @@ std::string remark_of(const char* path) {
 NamedTensor only_array(std::span<const TensorSpec> specs, std::string_view role, const void* values,
                        std::int64_t samples, int type) {
   const at::ScalarType scalar = floating_type(type);
+  check_samples(samples);
   const TensorSpec& spec = only_spec(specs, role, kByName);
   return {spec.name, view_of(values, {samples, values_of(spec)}, scalar, std::string(role) + "s")};
 }
@@ -115,7 +116,8 @@ std::vector<Destination> destinations_of(std::span<const TensorSpec> specs, cons
 }
 
 std::filesystem::path path_of(const char* path) {
-  return &need(path, "path");
+  if (need(path, "path") == '\0') throw UsageError("path is empty");
+  return path;
 }
 
 std::span<const TensorSpec> tensors_of(const ArrayModel& model, int role) {

@@ -153,10 +153,6 @@ class ArraysByName {
   std::string left_out_;
 };
 
-void check_samples(std::int64_t samples) {
-  if (samples < 0) throw UsageError("a negative number of samples: " + std::to_string(samples));
-}
-
 }  // namespace
 
 std::int64_t values_of(const TensorSpec& spec) {
@@ -187,6 +183,10 @@ const TensorSpec& spec_named(std::span<const TensorSpec> specs, std::string_view
   if (found != specs.end()) return *found;
   throw UsageError("the model has no " + std::string(role) + " " + quote(name, 200),
                    hint_of(specs, role));
+}
+
+void check_samples(std::int64_t samples) {
+  if (samples < 0) throw UsageError("a negative number of samples: " + std::to_string(samples));
 }
 
 void check_count(const TensorSpec& spec, const std::string& title, std::int64_t samples,

@@ -32,6 +32,8 @@ struct ArrayBatch {
 [[nodiscard]] const TensorSpec& only_spec(std::span<const TensorSpec> specs, std::string_view role,
                                           const std::string& hint);
 
+// Throws UsageError where the number of samples is negative.
+void check_samples(std::int64_t samples);
 // Throws UsageError unless there are `count` numbers for so many samples, at least 0. `title` names
 // the array: "input 'x'".
 void check_count(const TensorSpec& spec, const std::string& title, std::int64_t samples,

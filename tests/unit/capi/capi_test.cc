@@ -260,7 +260,7 @@ TEST_F(CApi, RefusesInWords) {
   refuses(troika_model_step(model, input, target, 1, TROIKA_INT32, &loss), TROIKA_USAGE,
           "TROIKA_FLOAT or TROIKA_DOUBLE");
   refuses(troika_model_step(model, input, target, -1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
-          "negative");
+          "a negative number of samples: -1");
   refuses(troika_model_step(model, input, target, 0, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
           "no samples at all");
   const double finite[] = {0, 1}, missing[] = {NAN};
@@ -349,7 +349,10 @@ TEST_F(CApi, NamesTheArgumentOfAModelThatIsWrong) {
           "inputs is NULL");
   refuses(troika_model_predict(model, input, 1, TROIKA_DOUBLE, nullptr), TROIKA_USAGE,
           "outputs is NULL");
-  refuses(troika_model_predict(model, input, -1, TROIKA_DOUBLE, &output), TROIKA_USAGE, "negative");
+  refuses(troika_model_predict(model, input, -1, TROIKA_DOUBLE, &output), TROIKA_USAGE,
+          "a negative number of samples: -1");
+  refuses(troika_model_save(model, ""), TROIKA_USAGE, "path is empty");
+  refuses(troika_model_load_state(model, ""), TROIKA_USAGE, "path is empty");
   refuses(troika_model_predict(model, input, 1, TROIKA_INT64, &output), TROIKA_USAGE,
           "TROIKA_FLOAT or TROIKA_DOUBLE");
   refuses(troika_model_predict(model, input, 1, 9, &output), TROIKA_USAGE, "type 9");
