@@ -13,6 +13,7 @@
 #include "device/backend/checks.h"
 #include "device/backend/test_device.h"
 #include "ranks/rank_helper.h"
+#include "support/caller_settings.h"
 #include "support/script_file.h"
 
 namespace troika::test {
@@ -200,6 +201,21 @@ RANK_TEST(DeviceArrays, OfScriptsTrainAsOnTheHost, 2) {
   const auto host = trained("cpu"), device = trained("hpu");
   EXPECT_TRUE(at::allclose(device.first, host.first, 1e-11, 1e-11));
   EXPECT_TRUE(at::allclose(device.second, host.second, 1e-11, 1e-11));
+}
+
+// The program computes on device 2, and the model on another.
+RANK_TEST(DeviceArrays, LeaveTheCurrentDevice, 1) {
+  c10::impl::getDeviceGuardImpl(c10::DeviceType::HPU)->setDevice(test_device(2));
+  std::string recipe = kWideRecipe;
+  recipe.replace(recipe.find("[train]"), 7, "[train]\ndevice = \"hpu:0\"");
+  std::optional<CallerSettings> before;
+  const auto begin = [&] { before.emplace(); };
+  const auto check = [&](const std::string& call) {
+    EXPECT_EQ(CallerSettings().changed_from(*before), "") << "after " << call;
+  };
+  const auto open = [](troika_session** session) { return troika_open_alone(nullptr, session); };
+  (void)call_everything(open, rank.folder(), begin, check, recipe);
+  EXPECT_EQ(c10::impl::getDeviceGuardImpl(c10::DeviceType::HPU)->getDevice(), test_device(2));
 }
 
 RANK_TEST(DeviceArrays, RefuseADeviceThatIsNotThere, 2) {

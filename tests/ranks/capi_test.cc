@@ -13,6 +13,7 @@
 #include "capi_helper.h"
 #include "own_mpi.h"
 #include "rank_helper.h"
+#include "support/caller_settings.h"
 
 namespace troika::test {
 namespace {
@@ -161,6 +162,39 @@ RANK_FUNCTION(ends_mpi_before_its_session) {
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
 
+// Every call leaves the program and what it does about MPI's errors as they were, and none of its
+// handlers runs.
+RANK_FUNCTION(leaves_the_caller_as_it_was) {
+  OwnMpi mpi(OwnMpi::Threads::kAll);
+  std::vector<double> usual;
+  for (const bool own_handlers : {false, true}) {
+    for (const char* engine : {"shm", "gloo", "mpi"}) {
+      if (own_handlers) mpi.handle_errors();
+      const auto open = [&](troika_session** session) {
+        troika_options options = {};
+        options.engine = engine;
+        options.threads = 1;
+        options.timeout_seconds = options.rendezvous_timeout_seconds = 30;
+        return troika_open_mpi(mpi.world(), &options, session);
+      };
+      std::optional<CallerSettings> before;
+      const auto begin = [&] { before.emplace(); };
+      const OwnMpi::ErrorHandlers handlers = mpi.error_handlers();
+      const auto check = [&](const std::string& call) {
+        EXPECT_EQ(CallerSettings().changed_from(*before), "") << engine << ", after " << call;
+        EXPECT_EQ(mpi.error_handlers(), handlers) << engine << ", after " << call;
+      };
+      troika_session* none = nullptr;
+      EXPECT_EQ(troika_open_mpi(-77, nullptr, &none), TROIKA_USAGE);
+      EXPECT_EQ(mpi.error_handlers(), handlers);
+      const std::vector<double> losses = call_everything(open, rank.folder(), begin, check);
+      if (usual.empty()) usual = losses;
+      EXPECT_EQ(losses, usual) << engine;
+    }
+  }
+  EXPECT_EQ(OwnMpi::handled_errors(), 0);
+}
+
 class CApiMpi : public testing::TestWithParam<TestedEngine> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CApiMpi);
 
@@ -170,6 +204,10 @@ TEST_P(CApiMpi, SessionsOnTwoHalvesOfAJob) {
 
 TEST_P(CApiMpi, OpensAfterMpiInitAndOnACommunicator) {
   expect_ranks("opens_sessions_out_of_order", 2, GetParam().options);
+}
+
+TEST_P(CApiMpi, LeavesTheCallerAsItWas) {
+  expect_ranks("leaves_the_caller_as_it_was", 2, GetParam().options);
 }
 
 TEST_P(CApiMpi, EndsWithAnErrorOnceTheProgramHasEndedMpi) {

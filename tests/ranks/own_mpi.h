@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <troika/comm/mpi/library.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -44,7 +46,43 @@ class OwnMpi {
     return call<int(void*)>("MPI_Comm_c2f")(part);
   }
 
+  // Return what the program does about MPI's errors on MPI_COMM_WORLD and MPI_COMM_SELF, to be
+  // compared.
+  using ErrorHandlers = std::array<std::uintptr_t, 2>;
+  [[nodiscard]] ErrorHandlers error_handlers() const {
+    return {error_handler(world()), error_handler(world() + 1)};
+  }
+  // Sets a handler of the program's own for both, which counts in handled_errors().
+  void handle_errors() {
+    std::uintptr_t handler = 0;  // an int, or a pointer
+    call<int(void (*)(void*, int*, ...), std::uintptr_t*)>("MPI_Comm_create_errhandler")(
+        count_error, &handler);
+    for (const int each : {world(), world() + 1}) {
+      call<int(std::uintptr_t, std::uintptr_t)>("MPI_Comm_set_errhandler")(handle_of(each),
+                                                                           handler);
+    }
+  }
+  static int& handled_errors() {
+    static int count = 0;
+    return count;
+  }
+
  private:
+  // NOLINTNEXTLINE(cert-dcl50-cpp): as MPI has it
+  static void count_error(void* /*communicator*/, int* /*code*/, ...) { ++handled_errors(); }
+  // A communicator as C has it. A function that takes an int reads the lower half.
+  [[nodiscard]] std::uintptr_t handle_of(int fortran_handle) const {
+    if (!is_open_mpi_) return static_cast<unsigned>(fortran_handle);
+    return call<std::uintptr_t(int)>("MPI_Comm_f2c")(fortran_handle);
+  }
+  [[nodiscard]] std::uintptr_t error_handler(int fortran_handle) const {
+    std::uintptr_t handler = 0;
+    call<int(std::uintptr_t, std::uintptr_t*)>("MPI_Comm_get_errhandler")(handle_of(fortran_handle),
+                                                                          &handler);
+    const std::uintptr_t found = handler;
+    call<int(std::uintptr_t*)>("MPI_Errhandler_free")(&handler);
+    return found;
+  }
   template <class Function>
   static Function* call(const char* name) {
     return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
