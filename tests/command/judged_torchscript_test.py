@@ -1,9 +1,15 @@
-"""Models from TorchScript files: PyTorch judges gradients, updates and running statistics, and reads them back.
+"""Models from TorchScript files: PyTorch judges gradients, updates and running statistics, and reads them back. It also judges the
+derivatives with respect to inputs that programs in C ask for.
 
 Run with pytest, in an environment with PyTorch and transformers.
 """
 
 import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
 import unittest
 
 import torch
@@ -300,6 +306,67 @@ class JudgedTorchscript(CommandTest):
             self.judged(module, ranks, ["x"], "y", lambda forces, y: ((forces - y) ** 2).flatten(1).mean(1).sum(),
                         "model.targets={y={shape=[3,6,6]}}", "model.loss=mean_square", "data.held_out_fraction=0.1", *sets)
             self.assertGreater(self.metrics()[-1]["held_out_loss"], 0)
+
+    def differentiated(self, recipe, inputs, differentiate, **more):
+        """What troika_model_input_gradients() gives, in a process of its own."""
+        request = {"recipe": recipe, "samples": len(next(iter(inputs.values()))), "differentiate": differentiate,
+                   "inputs": {name: each.flatten().tolist() for name, each in inputs.items()}, **more}
+        done = subprocess.run([sys.executable, pathlib.Path(__file__).with_name("c_calls.py"), os.environ["TROIKA_SHARED"]],
+                              input=json.dumps(request), capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)
+
+    def judge_input_gradients(self, module, recipe, inputs, differentiate, **more):
+        """`module` gives outputs by name. The first is meant where none is named, and the sum where the component is -1."""
+        for (output, component, names), found in zip(differentiate, self.differentiated(recipe, inputs, differentiate, **more)):
+            with self.subTest(output=output, component=component):
+                variables = {name: each.clone().requires_grad_(each.is_floating_point()) for name, each in inputs.items()}
+                outputs = module(**variables)
+                value = outputs[output] if output else next(iter(outputs.values()))
+                value = value.reshape(len(value), -1)
+                number = value.sum() if component < 0 else value[:, component].sum()
+                expected = torch.autograd.grad(number, [variables[name] for name in names], allow_unused=True)
+                for name, gradient in zip(names, expected):
+                    gradient = torch.zeros_like(inputs[name]) if gradient is None else gradient
+                    off = (torch.tensor(found[name], dtype=torch.double).reshape(gradient.shape) - gradient).abs().max()
+                    self.assertLessEqual(off, 1e-10 * gradient.abs().max(), name)
+
+    def test_input_gradients_of_perceptrons(self):
+        functions = {"relu": nn.functional.relu, "gelu": nn.functional.gelu, "tanh": torch.tanh}
+        for activation, function in functions.items():
+            recipe = (f'seed = 3\n[model]\nkind = "mlp"\ninput_dim = 5\nhidden_dims = [16, 8]\noutput_dim = 3\n'
+                      f'activation = "{activation}"\nloss = "mean_square"\n[train]\nprecision = "fp64"\ndevice = "cpu"\n')
+
+            def network(features):
+                values = load_file(self.folder / "net.safetensors")
+                for layer in range(3):
+                    features = nn.functional.linear(features, values[f"layers.{layer}.weight"], values[f"layers.{layer}.bias"])
+                    features = function(features) if layer < 2 else features
+                return {"outputs": features}
+
+            self.judge_input_gradients(network, recipe, {"features": torch.randn(7, 5, dtype=torch.double)},
+                                       [["outputs", component, ["features"]] for component in (0, 2, -1)] + [[None, 1, ["features"]]],
+                                       save="net.safetensors")
+
+    def test_input_gradients_of_scripts(self):
+        header = '[model]\nkind = "torchscript"\npath = "net.pt"\nloss = "mean_square"\n'
+        footer = '[train]\nprecision = "fp64"\ndevice = "cpu"\n'
+        two = self.save(TwoInputs()).double().eval()
+        self.judge_input_gradients(
+            lambda ids, values: two(ids, values), header + 'inputs = {ids = {shape = [4], classes = 7}, values = {shape = [2]}}\n'
+            'targets = {answer = {shape = [1]}}\noutputs = {answer = {shape = [1]}, joined = {shape = [5]}}\n' + footer,
+            {"ids": torch.randint(7, (6, 4)), "values": torch.randn(6, 2, dtype=torch.double)},
+            [["answer", 0, ["values"]], ["joined", 4, ["values"]], ["joined", 0, ["values"]], [None, -1, ["values"]]])
+        images = {"x": torch.randn(4, 3, 6, 6, dtype=torch.double)}
+        shape = 'inputs = {x = {shape = [3, 6, 6]}}\ntargets = {y = {shape = [5]}}\n'
+        net = self.save(Net(dropout=0.5)).double().eval()  # as it predicts: without dropout, with the running statistics
+        self.judge_input_gradients(lambda x: {"scores": net(x)}, header + shape + "outputs = {scores = {shape = [5]}}\n" + footer, images,
+                                   [["scores", component, ["x"]] for component in (0, 4, -1)])
+        several = self.save(ThreeOutputs()).double().eval()
+        self.judge_input_gradients(
+            lambda x: dict(zip(("scores", "hidden", "classes"), several(x))), header + shape +
+            'outputs = {scores = {shape = [5]}, hidden = {shape = [4]}, classes = {shape = [], dtype = "int64"}}\n' + footer, images,
+            [["scores", 2, ["x"]], ["hidden", 3, ["x"]], ["hidden", -1, ["x"]]])
 
     def test_gradients_of_a_sparse_embedding(self):
         module = self.save(Looking(sparse=True))
