@@ -1,5 +1,5 @@
 // The output head with its loss: logits of a chunk of tokens, their softmax cross-entropy and its
-// gradients in one pass, so that the logits of a whole microbatch never exist at once.
+// gradients in one pass, so that the logits of a whole microbatch need not exist at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,9 @@
 
 namespace troika {
 
-// The number of logits held at once: as many as fit the host's cache, or as keep a device busy.
-enum class LogitChunks { kInCache, kOnDevice };
+// The number of logits held at once: few on the host, whose caches are small, and as many as keep a
+// device busy. It depends on shapes alone, so that every machine rounds alike.
+enum class LogitChunks { kOnHost, kOnDevice };
 
 // Says whether a pass computes the gradient of its input. It is of no use where nothing below is
 // trained.
@@ -48,7 +49,7 @@ struct VocabularyCut {
   TensorAxis axis;
   std::int64_t vocabulary = 0;  // of all ranks
   Pass pass = {};               // for labels
-  LogitChunks chunks = LogitChunks::kInCache;
+  LogitChunks chunks = LogitChunks::kOnHost;
 };
 
 [[nodiscard]] HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,

@@ -18,26 +18,23 @@ namespace troika::ops {
                                                       const at::Tensor& targets, double scale);
 
 // The functions below do the same where each of several ranks has the logits of some of the classes
-// only, in fp32 or fp64, in three steps. Each rank computes the statistics of its slice. These are
-// gathered (three for each row, with any number of classes). Each rank turns its logits into their
-// gradient.
+// only, in three steps. Each rank computes the statistics of its slice. These are gathered (three
+// for each row, with any number of classes). Each rank turns its logits into their gradient.
 
 // Returns the statistics of a slice, fp64 [rows, 3]: the largest logit, the sum of exp(logit -
 // largest), and the target's logit, or 0 where the target is not in this slice. `logits` [rows,
 // classes here] are those of classes [first_class, first_class + classes here), which may be empty.
-// Overwrites them with exp(logit - largest).
-[[nodiscard]] at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
-                                              std::int64_t first_class);
+[[nodiscard]] at::Tensor cross_entropy_slice(const at::Tensor& logits, const at::Tensor& targets,
+                                             std::int64_t first_class);
 
 // Returns the sum of cross_entropy(), from the statistics of all slices [slices, rows, 3]. They are
 // reduced in the order given: the same bits on every rank.
 [[nodiscard]] at::Tensor cross_entropy_of_slices(const at::Tensor& slices,
                                                  const at::Tensor& targets);
 
-// Overwrites `exponentials`, which cross_entropy_slice_() left in the logits of slice `own`, with
-// the gradient of `scale` times that sum.
-void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+// Overwrites the logits of a slice with the gradient of `scale` times that sum.
+void cross_entropy_gradient_of_slice_(const at::Tensor& logits, const at::Tensor& targets,
                                       std::int64_t first_class, const at::Tensor& slices,
-                                      std::int64_t own, double scale);
+                                      double scale);
 
 }  // namespace troika::ops

@@ -34,10 +34,10 @@ constexpr std::array kSchemas = {
     " Tensor output, Tensor log_sum) -> (Tensor, Tensor, Tensor)",
     "cross_entropy(Tensor logits, Tensor targets) -> Tensor",
     "cross_entropy_with_gradient_(Tensor(a!) logits, Tensor targets, float scale) -> Tensor",
-    "cross_entropy_slice_(Tensor(a!) logits, Tensor targets, int first_class) -> Tensor",
+    "cross_entropy_slice(Tensor logits, Tensor targets, int first_class) -> Tensor",
     "cross_entropy_of_slices(Tensor slices, Tensor targets) -> Tensor",
-    "cross_entropy_gradient_of_slice_(Tensor(a!) exponentials, Tensor targets, int first_class,"
-    " Tensor slices, int own, float scale) -> ()",
+    "cross_entropy_gradient_of_slice_(Tensor(a!) logits, Tensor targets, int first_class,"
+    " Tensor slices, float scale) -> ()",
     "dropout(Tensor input, Tensor sample_ids, int first, int per_sample, float probability,"
     " int key) -> Tensor",
     "add_rows_(Tensor(a!) table, Tensor indices, Tensor rows) -> ()",
@@ -65,15 +65,15 @@ void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(attention_backward);
   TROIKA_REGISTER(cross_entropy);
   TROIKA_REGISTER(cross_entropy_with_gradient_);
-  TROIKA_REGISTER(cross_entropy_slice_);
+  TROIKA_REGISTER(cross_entropy_slice);
   TROIKA_REGISTER(cross_entropy_of_slices);
   TROIKA_REGISTER(cross_entropy_gradient_of_slice_);
   TROIKA_REGISTER(dropout);
   TROIKA_REGISTER(add_rows_);
   TROIKA_REGISTER(rotate_);
+  TROIKA_REGISTER(add_product_);
   // Of shards on the host the optimiser makes loops, and the others are ATen's there.
   TROIKA_REGISTER_COMPOSITE(adamw_);
-  TROIKA_REGISTER_COMPOSITE(add_product_);
   TROIKA_REGISTER_COMPOSITE(square_sums);
   TROIKA_REGISTER_COMPOSITE(column_sums);
 }
@@ -192,20 +192,19 @@ at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tens
   return TROIKA_CALL(cross_entropy_with_gradient_, logits, targets, scale);
 }
 
-at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
-                                std::int64_t first_class) {
-  return TROIKA_CALL(cross_entropy_slice_, logits, targets, first_class);
+at::Tensor cross_entropy_slice(const at::Tensor& logits, const at::Tensor& targets,
+                               std::int64_t first_class) {
+  return TROIKA_CALL(cross_entropy_slice, logits, targets, first_class);
 }
 
 at::Tensor cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets) {
   return TROIKA_CALL(cross_entropy_of_slices, slices, targets);
 }
 
-void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+void cross_entropy_gradient_of_slice_(const at::Tensor& logits, const at::Tensor& targets,
                                       std::int64_t first_class, const at::Tensor& slices,
-                                      std::int64_t own, double scale) {
-  TROIKA_CALL(cross_entropy_gradient_of_slice_, exponentials, targets, first_class, slices, own,
-              scale);
+                                      double scale) {
+  TROIKA_CALL(cross_entropy_gradient_of_slice_, logits, targets, first_class, slices, scale);
 }
 
 at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, double probability,

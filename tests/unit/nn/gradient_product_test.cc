@@ -9,7 +9,7 @@ TEST(GradientProduct, OverwritesThenAdds) {
   const at::Tensor left = at::arange(8, at::kDouble).view({4, 2});
   const at::Tensor right = at::arange(12, at::kDouble).view({4, 3}) - 5;
   const at::Tensor product = left.t().matmul(right);
-  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::ScalarType master = type == at::kDouble ? at::kDouble : at::kFloat;
     ParameterSpec spec;
     spec.name = "w";

@@ -1,5 +1,6 @@
 // Each fused operator against the plain formula, differentiated by autograd.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <troika/base/error.h>
@@ -96,6 +97,98 @@ TEST(CrossEntropy, IsTheSumWithItsGradientAndSkipsIgnoredRows) {
   EXPECT_EQ(own[2].abs().max().item<double>(), 0);
 }
 
+// Returns what logits of a type give, computed in fp64 by ATen.
+struct ExactLoss {
+  double sum;
+  at::Tensor gradient;
+};
+
+ExactLoss exact_loss(const at::Tensor& logits, const at::Tensor& targets, double scale) {
+  const at::Tensor exact = logits.to(at::kDouble).requires_grad_();
+  const at::Tensor sum = at::cross_entropy_loss(exact, targets, {}, at::Reduction::Sum, -100);
+  return {number(sum), torch::autograd::grad({sum * scale}, {exact})[0]};
+}
+
+class CrossEntropyTypes : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  // Half a unit in the last place of a gradient up to 1, or the rounding of fp32 sums.
+  static double tolerance() {
+    if (GetParam() == at::kBFloat16) return 0.002;
+    if (GetParam() == at::kHalf) return 0.0003;
+    return GetParam() == at::kFloat ? 1e-6 : 1e-14;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, CrossEntropyTypes,
+                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& type) { return c10::toString(type.param); });
+
+// Numbers of classes below, at and above those of lanes and blocks, and rows of one.
+TEST_P(CrossEntropyTypes, AreExactForAnyNumberOfRowsAndClasses) {
+  for (const std::int64_t rows : {1, 5}) {
+    for (const std::int64_t classes : {1, 2, 63, 64, 65, 1024, 1025, 2500, 50257}) {
+      const at::Tensor logits = (values({rows, classes}, "logits") * 4).to(GetParam());
+      const at::Tensor targets = at::arange(rows, at::kLong).mul(classes / rows);
+      if (rows > 1) targets[3] = -100;
+      const ExactLoss exact = exact_loss(logits, targets, 0.5);
+      EXPECT_NEAR(number(ops::cross_entropy(logits, targets)), exact.sum,
+                  1e-6 * std::max(1.0, exact.sum))
+          << classes;
+      const at::Tensor own = logits.clone();
+      EXPECT_EQ(number(ops::cross_entropy_with_gradient_(own, targets, 0.5)),
+                number(ops::cross_entropy(logits, targets)))
+          << classes;
+      EXPECT_EQ(own.scalar_type(), GetParam());
+      EXPECT_LT(distance(own, exact.gradient), tolerance()) << classes;
+    }
+  }
+}
+
+TEST_P(CrossEntropyTypes, AreZeroWhereAllRowsAreIgnored) {
+  const at::Tensor logits = values({3, 70}, "logits").to(GetParam());
+  const at::Tensor targets = at::full({3}, -100, at::kLong);
+  EXPECT_EQ(number(ops::cross_entropy(logits, targets)), 0);
+  EXPECT_EQ(number(ops::cross_entropy_with_gradient_(logits, targets, 2)), 0);
+  EXPECT_EQ(distance(logits, at::zeros({3, 70})), 0);
+}
+
+// A class of logit -inf is ruled out; a row with NaN or +inf has no softmax, nor one of -inf alone.
+TEST_P(CrossEntropyTypes, HandOnWhatIsNotFinite) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const at::Tensor targets = at::full({5}, 1, at::kLong);
+  const at::Tensor logits = values({5, 100}, "logits").to(GetParam());
+  logits[0][99] = std::numeric_limits<double>::quiet_NaN();
+  logits[1][2] = inf;
+  logits[2].fill_(-inf);
+  logits[3].narrow(0, 2, 98).fill_(-inf);
+  const ExactLoss exact = exact_loss(logits.narrow(0, 3, 2), targets.narrow(0, 0, 2), 1);
+  for (const std::int64_t row : {0, 1, 2}) {
+    EXPECT_TRUE(
+        std::isnan(number(ops::cross_entropy(logits.narrow(0, row, 1), targets.narrow(0, 0, 1)))))
+        << row;
+  }
+  EXPECT_NEAR(number(ops::cross_entropy(logits.narrow(0, 3, 2), targets.narrow(0, 0, 2))),
+              exact.sum, 1e-5);
+  EXPECT_TRUE(std::isnan(number(ops::cross_entropy_with_gradient_(logits, targets, 1))));
+  EXPECT_TRUE(logits.narrow(0, 0, 3).isnan().all().item<bool>());
+  EXPECT_LT(distance(logits.narrow(0, 3, 2), exact.gradient), tolerance());
+}
+
+TEST_P(CrossEntropyTypes, AreTheSameWithAnyNumberOfThreads) {
+  const at::Tensor logits = (values({67, 1500}, "logits") * 4).to(GetParam());
+  const at::Tensor targets = at::arange(67, at::kLong);
+  const int threads = at::get_num_threads();
+  std::vector<at::Tensor> gradients, sums;
+  for (const int count : {1, 3}) {
+    at::set_num_threads(count);
+    gradients.push_back(logits.clone());
+    sums.push_back(ops::cross_entropy_with_gradient_(gradients.back(), targets, 0.5));
+  }
+  at::set_num_threads(threads);
+  EXPECT_TRUE(gradients[1].equal(gradients[0]));
+  EXPECT_TRUE(sums[1].equal(sums[0]));
+}
+
 // The numbers of classes [borders[i], borders[i + 1]) of each part, and their gradients.
 struct SplitLoss {
   double sum;
@@ -107,12 +200,11 @@ SplitLoss split_loss(const at::Tensor& logits, const at::Tensor& targets,
   std::vector<at::Tensor> gradients, numbers;
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     gradients.push_back(logits.narrow(1, borders[i], borders[i + 1] - borders[i]).clone());
-    numbers.push_back(ops::cross_entropy_slice_(gradients[i], targets, borders[i]));
+    numbers.push_back(ops::cross_entropy_slice(gradients[i], targets, borders[i]));
   }
   const at::Tensor slices = at::stack(numbers);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    ops::cross_entropy_gradient_of_slice_(gradients[i], targets, borders[i], slices,
-                                          static_cast<std::int64_t>(i), scale);
+    ops::cross_entropy_gradient_of_slice_(gradients[i], targets, borders[i], slices, scale);
   }
   return {number(ops::cross_entropy_of_slices(slices, targets)), at::cat(gradients, 1)};
 }
@@ -152,6 +244,25 @@ TEST(SplitCrossEntropy, HandsOnWhatIsNotFinite) {
   EXPECT_FALSE(split.gradient[1].isnan().any().item<bool>());
 }
 
+TEST_P(CrossEntropyTypes, OfSlicesAreThoseOfTheWhole) {
+  const at::Tensor logits = (values({9, 251}, "logits") * 4).to(GetParam());
+  const at::Tensor targets = at::tensor({0, 250, -100, 83, 84, -100, 167, 100, 7}, at::kLong);
+  const ExactLoss exact = exact_loss(logits, targets, 0.5);
+  const SplitLoss split = split_loss(logits, targets, {0, 84, 84, 251}, 0.5);
+  EXPECT_NEAR(split.sum / exact.sum, 1, 1e-6);
+  EXPECT_LT(distance(split.gradient, exact.gradient), tolerance());
+}
+
+TEST(SplitCrossEntropy, LeavesOutASliceOfClassesThatAreRuledOut) {
+  const at::Tensor logits = values({2, 10}, "logits");
+  logits.narrow(1, 5, 5).fill_(-std::numeric_limits<double>::infinity());
+  const at::Tensor targets = at::tensor({1, 4}, at::kLong);
+  const SplitLoss split = split_loss(logits, targets, {0, 5, 10}, 1);
+  at::Tensor gradient = logits.clone();
+  EXPECT_NEAR(split.sum, number(ops::cross_entropy_with_gradient_(gradient, targets, 1)), 1e-14);
+  EXPECT_LT(distance(split.gradient, gradient), 1e-15);
+}
+
 // Every operator reaches elements by address: strides of an argument may not change what it gives.
 TEST(Strides, OfInputsDoNotMatter) {
   const at::Tensor x = values({6, 8}, "x"), weight = values({8}, "weight");
@@ -175,13 +286,13 @@ TEST(Strides, OfInputsDoNotMatter) {
   EXPECT_EQ(number(ops::cross_entropy_with_gradient_(b, ones, 2)),
             number(ops::cross_entropy_with_gradient_(a, dense, 2)));
   EXPECT_TRUE(b.equal(a));
-  const at::Tensor slices = at::stack({ops::cross_entropy_slice_(a, dense, 0)});
-  EXPECT_TRUE(at::stack({ops::cross_entropy_slice_(b, ones, 0)}).equal(slices));
+  const at::Tensor slices = at::stack({ops::cross_entropy_slice(a, dense, 0)});
+  EXPECT_TRUE(at::stack({ops::cross_entropy_slice(b, ones, 0)}).equal(slices));
   const at::Tensor apart = slices.transpose(1, 2).contiguous().transpose(1, 2);
   EXPECT_EQ(number(ops::cross_entropy_of_slices(apart, ones)),
             number(ops::cross_entropy_of_slices(slices, dense)));
-  ops::cross_entropy_gradient_of_slice_(a, dense, 0, slices, 0, 1);
-  ops::cross_entropy_gradient_of_slice_(b, ones, 0, apart, 0, 1);
+  ops::cross_entropy_gradient_of_slice_(a, dense, 0, slices, 1);
+  ops::cross_entropy_gradient_of_slice_(b, ones, 0, apart, 1);
   EXPECT_TRUE(b.equal(a));
 
   ops::add_rows_(a, dense, x);
@@ -197,7 +308,8 @@ TEST(Strides, OfWhatIsOverwrittenAreChecked) {
   EXPECT_THROW(ops::rotate_(view, places, table, ops::Rotation::kForward), InternalError);
   EXPECT_THROW(ops::add_rows_(view, places, view), InternalError);
   EXPECT_THROW((void)ops::cross_entropy_with_gradient_(view, places, 1), InternalError);
-  EXPECT_THROW((void)ops::cross_entropy_slice_(view, places, 0), InternalError);
+  const at::Tensor slices = at::ones({1, 6, 3}, at::kDouble);
+  EXPECT_THROW(ops::cross_entropy_gradient_of_slice_(view, places, 0, slices, 1), InternalError);
 }
 
 TEST(AddRows, AddsRepeatedRowsInOrder) {

@@ -16,7 +16,7 @@ struct HeadState final : UnitState {
 GptHead::GptHead(const GptOptions& options, const ModelLayout& layout)
     : options_(options),
       axis_(layout.tensor),
-      chunks_(layout.on_device ? LogitChunks::kOnDevice : LogitChunks::kInCache),
+      chunks_(layout.on_device ? LogitChunks::kOnDevice : LogitChunks::kOnHost),
       holds_tied_replica_(options.tied_embeddings && layout.tied_across_stages),
       norm_("model.norm", options.dim, options.norm, options.bias, options.norm_eps, axis_) {}
 

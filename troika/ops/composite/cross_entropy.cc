@@ -68,21 +68,25 @@ at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tens
   return sum;
 }
 
-at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
-                                std::int64_t first_class) {
+at::Tensor cross_entropy_slice(const at::Tensor& logits, const at::Tensor& targets,
+                               std::int64_t first_class) {
   const at::Tensor statistics =
       at::zeros({targets.numel(), kStatistics}, logits.options().dtype(at::kDouble));
   if (logits.size(1) == 0) {
     statistics.select(1, kLargest).fill_(-std::numeric_limits<double>::infinity());
     return statistics;
   }
+  if (is_of_few_bits(logits)) {
+    return cross_entropy_slice(logits.to(at::kFloat), targets, first_class);
+  }
   const TargetsHere wanted(logits, targets, first_class);
   const at::Tensor own = logits.gather(1, wanted.index.unsqueeze(1)).squeeze(1);
   statistics.select(1, kTarget).copy_(own.masked_fill(wanted.here.logical_not(), 0));
   const at::Tensor largest = logits.amax({1}, true);
-  logits.sub_(largest).exp_();
+  // While all are -inf, as those of classes that a model rules out may be, the sum is zero.
+  const at::Tensor shift = largest.masked_fill(largest.isneginf(), 0);
   statistics.select(1, kLargest).copy_(largest.squeeze(1));
-  statistics.select(1, kSum).copy_(logits.sum(1));
+  statistics.select(1, kSum).copy_((logits - shift).exp_().sum(1));
   return statistics;
 }
 
@@ -92,18 +96,25 @@ at::Tensor cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& t
   return losses.masked_fill(counted(targets).logical_not(), 0).sum();
 }
 
-void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+void cross_entropy_gradient_of_slice_(const at::Tensor& logits, const at::Tensor& targets,
                                       std::int64_t first_class, const at::Tensor& slices,
-                                      std::int64_t own, double scale) {
-  if (exponentials.size(1) == 0) return;
+                                      double scale) {
+  if (logits.size(1) == 0) return;
+  if (is_of_few_bits(logits)) {
+    const at::Tensor wide = logits.to(at::kFloat);
+    cross_entropy_gradient_of_slice_(wide, targets, first_class, slices, scale);
+    logits.copy_(wide);
+    return;
+  }
   const RowFacts facts(slices);
-  const at::Tensor factor = (slices[own].select(1, kLargest) - facts.largest).exp() / facts.sum;
-  exponentials.mul_(factor.to(exponentials.scalar_type()).unsqueeze(1));
-  const TargetsHere wanted(exponentials, targets, first_class);
-  exponentials.scatter_add_(1, wanted.index.unsqueeze(1),
-                            wanted.here.to(exponentials.scalar_type()).neg().unsqueeze(1));
-  exponentials.masked_fill_(counted(targets).logical_not().unsqueeze(1), 0);
-  if (scale != 1) exponentials.mul_(scale);
+  const auto column = [&](const at::Tensor& of_rows) {
+    return of_rows.to(logits.scalar_type()).unsqueeze(1);
+  };
+  logits.sub_(column(facts.largest)).exp_().div_(column(facts.sum));
+  const TargetsHere wanted(logits, targets, first_class);
+  logits.scatter_add_(1, wanted.index.unsqueeze(1), column(wanted.here).neg());
+  logits.masked_fill_(counted(targets).logical_not().unsqueeze(1), 0);
+  if (scale != 1) logits.mul_(scale);
 }
 
 }  // namespace troika::ops::composite

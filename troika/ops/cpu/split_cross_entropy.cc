@@ -3,6 +3,8 @@
 // (Milakov and Gimelshein 2018).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <troika/ops/cpu/logit_rows.h>
+#include <troika/ops/cpu/softmax_row.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kStatistics = 3;
 enum Statistic : std::int64_t { kLargest, kSum, kTarget };
+constexpr std::int64_t kNotHere = -1;  // of a target
 
 // What all slices together say of a row.
 struct RowFacts {
@@ -52,40 +55,55 @@ class SliceStatistics {
   std::int64_t slices_, rows_;
 };
 
-// Logits of the targets that lie in this slice.
-void read_targets(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first_class,
-                  const at::Tensor& statistics) {
-  if (logits.is_meta()) return;  // a dry run: shapes alone
-  const at::Tensor wanted = in_rows(targets);
-  const std::int64_t rows = wanted.numel(), classes = logits.size(1);
-  const auto* target = wanted.const_data_ptr<std::int64_t>();
-  auto* out = statistics.mutable_data_ptr<double>();
-  AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "read_targets", [&] {
-    const auto* data = logits.const_data_ptr<scalar_t>();
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t here = target[row] - first_class;
-      if (target[row] < 0 || here < 0 || here >= classes) continue;
-      out[row * kStatistics + kTarget] = static_cast<double>(data[row * classes + here]);
-    }
-  });
+// Writes the statistics of a row of a slice, whose target is `here` if that is one of its classes.
+template <typename Scalar>
+void write_statistics(const Scalar* logits, std::int64_t classes, std::int64_t here, double* out) {
+  const auto largest = largest_logit(logits, classes);
+  // While all are -inf, as those of classes that a model rules out may be, the sum is zero.
+  const auto shift = std::isinf(largest) && largest < 0 ? 0 : largest;
+  out[kLargest] = static_cast<double>(largest);
+  out[kSum] = sum_of_exponentials(logits, classes, shift);
+  out[kTarget] = here >= 0 && here < classes ? static_cast<double>(logits[here]) : 0;
+}
+
+// Overwrites a row of a slice with its gradient.
+template <typename Scalar, typename Real = at::opmath_type<Scalar>>
+void write_gradient(Scalar* logits, std::int64_t classes, std::int64_t here, const RowFacts& facts,
+                    double scale) {
+  const auto largest = static_cast<Real>(facts.largest);
+  const auto to_probability = static_cast<Real>(1 / facts.sum), factor = static_cast<Real>(scale);
+  const Real to_gradient = to_probability * factor;
+  const bool has_target = here >= 0 && here < classes;
+  const Real own = has_target ? static_cast<Real>(logits[here]) : largest;
+  for (std::int64_t i = 0; i < classes; ++i) {
+    const Real exponential = exponential_of_negative(static_cast<Real>(logits[i]) - largest);
+    logits[i] = static_cast<Scalar>(exponential * to_gradient);
+  }
+  if (!has_target) return;
+  const Real probability = exponential_of_negative(own - largest) * to_probability;
+  logits[here] = static_cast<Scalar>((probability - Real(1)) * factor);
 }
 
 }  // namespace
 
-at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
-                                std::int64_t first_class) {
-  check_in_rows(logits, "what cross_entropy_slice_() overwrites");
-  const at::Tensor statistics =
-      at::zeros({targets.numel(), kStatistics}, logits.options().dtype(at::kDouble));
-  if (logits.size(1) == 0) {
-    statistics.select(1, kLargest).fill_(-std::numeric_limits<double>::infinity());
-    return statistics;
-  }
-  read_targets(logits, targets, first_class, statistics);
-  const at::Tensor largest = logits.amax({1}, true);
-  logits.sub_(largest).exp_();
-  statistics.select(1, kLargest).copy_(largest.squeeze(1));
-  statistics.select(1, kSum).copy_(logits.sum(1));
+at::Tensor cross_entropy_slice(const at::Tensor& logits, const at::Tensor& targets,
+                               std::int64_t first_class) {
+  const std::int64_t rows = targets.numel(), classes = logits.size(1);
+  const at::Tensor statistics = at::empty({rows, kStatistics}, logits.options().dtype(at::kDouble));
+  if (logits.is_meta()) return statistics;  // a dry run: shapes alone
+  const at::Tensor values = in_rows(logits), wanted = in_rows(targets);
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
+  auto* out = statistics.mutable_data_ptr<double>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, values.scalar_type(), "cross_entropy_slice", [&] {
+        const auto* data = values.const_data_ptr<scalar_t>();
+        for_ranges_of_rows(rows, classes, [&](std::int64_t begin, std::int64_t end) {
+          for_rows(begin, end, [&](std::int64_t row) {
+            const std::int64_t here = target[row] < 0 ? kNotHere : target[row] - first_class;
+            write_statistics(data + row * classes, classes, here, out + row * kStatistics);
+          });
+        });
+      });
   return statistics;
 }
 
@@ -103,32 +121,30 @@ at::Tensor cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& t
   return at::scalar_tensor(sum, at::kDouble);
 }
 
-void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+void cross_entropy_gradient_of_slice_(const at::Tensor& logits, const at::Tensor& targets,
                                       std::int64_t first_class, const at::Tensor& slices,
-                                      std::int64_t own, double scale) {
-  if (exponentials.is_meta()) return;
-  check_in_rows(exponentials, "what cross_entropy_gradient_of_slice_() overwrites");
+                                      double scale) {
+  if (logits.is_meta()) return;
+  check_in_rows(logits, "what cross_entropy_gradient_of_slice_() overwrites");
   const SliceStatistics statistics(slices);
   const at::Tensor wanted = in_rows(targets);
-  const std::int64_t rows = wanted.numel(), classes = exponentials.size(1);
+  const std::int64_t rows = wanted.numel(), classes = logits.size(1);
   const auto* target = wanted.const_data_ptr<std::int64_t>();
-  AT_DISPATCH_FLOATING_TYPES(exponentials.scalar_type(), "cross_entropy_gradient_of_slice", [&] {
-    auto* data = exponentials.mutable_data_ptr<scalar_t>();
-    for (std::int64_t row = 0; row < rows; ++row) {
-      scalar_t* gradient = data + row * classes;
-      if (target[row] < 0) {
-        std::fill_n(gradient, classes, scalar_t(0));
-        continue;
-      }
-      const RowFacts facts = statistics.together(row);
-      const double factor = std::exp(statistics.of(own, row, kLargest) - facts.largest) / facts.sum;
-      const auto to_probability = static_cast<scalar_t>(factor);
-      for (std::int64_t i = 0; i < classes; ++i) gradient[i] *= to_probability;
-      const std::int64_t here = target[row] - first_class;
-      if (here >= 0 && here < classes) gradient[here] -= scalar_t(1);
-    }
-  });
-  if (scale != 1) exponentials.mul_(scale);
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, logits.scalar_type(), "cross_entropy_gradient_of_slice", [&] {
+        auto* data = logits.mutable_data_ptr<scalar_t>();
+        for_ranges_of_rows(rows, classes, [&](std::int64_t begin, std::int64_t end) {
+          for_rows(begin, end, [&](std::int64_t row) {
+            scalar_t* const own = data + row * classes;
+            if (target[row] < 0) {
+              std::fill_n(own, classes, scalar_t(0));
+            } else {
+              write_gradient(own, classes, target[row] - first_class, statistics.together(row),
+                             scale);
+            }
+          });
+        });
+      });
 }
 
 }  // namespace troika::ops::cpu
