@@ -2,10 +2,14 @@
 
 import json
 import math
+import statistics
 import struct
+import time
+import unittest
 
 import command
 from command import CommandTest
+from memory_test import MIB, SANITIZED
 
 RANKS = 2
 SETS = ("train.steps=6", "train.evaluate_every_steps=0", "data.held_out_fraction=0", "observe.tensorboard=false")
@@ -105,6 +109,29 @@ class Figures(CommandTest):
         # One rate of matrix products, measured at the start: more than any processor's 1e8, less than 1e14.
         self.assertAlmostEqual(min(rates) / max(rates), 1, delta=1e-12)
         self.assertTrue(1e8 < rates[0] < 1e14, rates[0])
+
+    @unittest.skipIf(SANITIZED, "memory is not used again under a sanitizer")
+    def test_memory_of_tensors_is_used_again(self):
+        (self.folder / "recipe.toml").write_text(MLP.replace("[20, 7]", "[1500, 1500]").replace("= 6", "= 256")
+                                                 .replace("= 2\n", "= 64\n"))
+        sets = ("data.held_out_fraction=0.2", "train.evaluate_every_steps=4", "checkpoint.every_steps=4")
+        metrics, summary, _ = self.trained(*sets, "train.steps=11")
+        # With fresh memory it was some 10,000 pages a step. Checkpoints are written in the background.
+        self.assertLessEqual(statistics.median(line["page_faults"] for line in metrics[2:]), 100, metrics)
+        peak = summary["ranks"][0]["peak_tensor_bytes"]
+        for line in metrics:
+            self.assertTrue(0 < line["cached_tensor_bytes"] <= 1.05 * peak + 4 * MIB, (line, peak))
+
+    def test_time_outside_of_steps(self):
+        started = time.monotonic()
+        metrics, summary, _ = self.trained(*LLAMA, "data.held_out_fraction=0.2", "train.evaluate_every_steps=2")
+        took = time.monotonic() - started
+        outside = sum(line["outside_seconds"] for line in metrics)
+        # The run's seconds go on to its end: the files of the last step.
+        self.assertLess(sum(line["step_seconds"] for line in metrics) + outside, min(took, summary["seconds"]) + 1e-6)
+        plain = statistics.median(line["outside_seconds"] for line in metrics if "held_out_loss" not in line)
+        evaluated = statistics.median(line["outside_seconds"] for line in metrics if "held_out_loss" in line)
+        self.assertTrue(0 < plain < evaluated, metrics)
 
 
 if __name__ == "__main__":

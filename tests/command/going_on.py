@@ -8,8 +8,8 @@ import signal
 
 from command import RECIPE, CommandTest, numbers_of, train_arguments, wait_until
 
-TIMINGS = {"tokens_per_second", "step_seconds", "data_wait_seconds", "memory_bytes", "cpu_utilisation",
-           "flops_per_second", "mfu"}
+TIMINGS = {"tokens_per_second", "step_seconds", "data_wait_seconds", "memory_bytes", "cached_tensor_bytes",
+           "page_faults", "cpu_utilisation", "flops_per_second", "mfu", "outside_seconds"}
 
 
 def recipe_with_checkpoints(steps):

@@ -6,6 +6,7 @@
 #include <troika/cli/ranks.h>
 #include <troika/cli/run.h>
 #include <troika/launch/signals.h>
+#include <troika/train/tensor_memory.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   troika::open_standard_descriptors();
   troika::end_on_signals_as_process_one();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is then an error of the write
+  troika::reuse_tensor_memory();
   troika::set_command_line({argv, static_cast<std::size_t>(argc)});
   CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
   app.formatter(troika::help_formatter());

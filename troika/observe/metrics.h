@@ -49,8 +49,8 @@ struct StepMetrics {
   double data_wait_seconds = 0;          // of these, the wait for the batch
   std::string skipped;                   // why there was no update; empty where there was one
   std::optional<Evaluation> evaluation;  // set where an evaluation followed the step
-  // Other measurements: memory_bytes, device_peak_bytes, device_reserved_bytes, cpu_utilisation,
-  // flops_per_second, mfu, loss_scale.
+  // Other measurements: memory_bytes, cached_tensor_bytes, page_faults, device_peak_bytes,
+  // device_reserved_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale, outside_seconds.
   std::vector<NamedValue> extras;
   // Measurements that a step has many of: the staleness of its updates.
   std::vector<NamedCounts> counts;

@@ -10,7 +10,6 @@
 #include <troika/observe/jsonl_sink.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
-#include <troika/observe/resources.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/timeouts.h>
 #include <troika/session/host_position.h>
@@ -34,6 +33,7 @@
 #include <troika/train/run_log.h>
 #include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
+#include <troika/train/step_resources.h>
 #include <troika/train/stop_signals.h>
 #include <troika/train/summary.h>
 #include <troika/train/tensor_memory.h>
@@ -84,6 +84,7 @@ class TrainingRun {
         device_(job.context().device),
         gemm_rate_(gemm_rate_of_run(device_, numeric_types(recipe.train.precision).compute)),
         trainer_(recipe, dataset_, context_of(job, options)),
+        resources_(device_, flops_of_step(), gemm_rate_ * job.size()),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()),
         checkpointer_(recipe, job, manifest_provenance(), best_checkpoints_, claim) {
@@ -247,14 +248,14 @@ class TrainingRun {
       if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }
-    const ResourceUse before = resource_use();
+    resources_.begin();
     StepMetrics metrics = trainer_.step();
+    resources_.end(metrics);
     agreement_->after_step(trainer_.notes());
     checkpointer_.doubt(doubt(), best_);
     if (ledger_ && metrics.skipped.empty()) ledger_->commit();
     const std::int64_t comparison = recipe_.debug.compare_replicas_every_steps;
     if (comparison > 0 && next % comparison == 0) check_replicas(trainer_, job_, next);
-    add_machine_figures(before, metrics);
     const std::int64_t every = recipe_.train.evaluate_every_steps;
     if (every > 0 && (next % every == 0 || next == recipe_.train.steps)) {
       metrics.evaluation = trainer_.evaluate();
@@ -266,6 +267,7 @@ class TrainingRun {
     }
     StepNotes notes = trainer_.notes();
     if (best_checkpoints_.observe(metrics.evaluation)) notes.wants_checkpoint = true;
+    resources_.add_time_outside(metrics);
     if (reporter_) reporter_->record(metrics);
     if (is_rank_zero() && !metrics.skipped.empty()) {
       log_warning("step " + std::to_string(next) + " was skipped: " + metrics.skipped);
@@ -277,21 +279,9 @@ class TrainingRun {
     return metrics;
   }
 
-  void add_machine_figures(const ResourceUse& before, StepMetrics& metrics) const {
-    const ResourceUse after = resource_use();
-    const double flops = trainer_.model().facts().flops_per_sample *
-                         static_cast<double>(recipe_.train.global_batch_size) /
-                         metrics.step_seconds;
-    metrics.extras.push_back({"memory_bytes", static_cast<double>(after.memory_bytes)});
-    if (!device_.is_cpu()) {
-      const TensorMemory memory = tensor_memory(device_);
-      metrics.extras.push_back({kDevicePeakBytes, static_cast<double>(memory.peak_bytes)});
-      metrics.extras.push_back(
-          {kDeviceReservedBytes, static_cast<double>(memory.peak_reserved_bytes)});
-    }
-    metrics.extras.push_back({"cpu_utilisation", cpu_utilisation(before, after, cores_)});
-    metrics.extras.push_back({"flops_per_second", flops});
-    metrics.extras.push_back({"mfu", flops / (gemm_rate_ * job_.size())});
+  [[nodiscard]] double flops_of_step() const {
+    return trainer_.model().facts().flops_per_sample *
+           static_cast<double>(recipe_.train.global_batch_size);
   }
 
   void dump(const StepBatch& batch, std::span<const NamedTensor> gradients) const {
@@ -423,6 +413,7 @@ class TrainingRun {
   at::Device device_;
   double gemm_rate_;
   Trainer trainer_;
+  StepResources resources_;
   StateGatherer whole_;
   std::optional<StateGatherer> whole_gradients_;  // made by the first dump
   Checkpointer checkpointer_;
@@ -432,7 +423,6 @@ class TrainingRun {
   Seconds seconds_before_{0};
   Clock::time_point started_ = Clock::now();
   std::optional<MetricReporter> reporter_;
-  double cores_ = usable_cores();
   bool trace_written_ = false;
 };
 
