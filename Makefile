@@ -97,7 +97,7 @@ fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) e
 
 bench: build ## Time troika against PyTorch and MPI on the same work; BENCH_ARGS=--quick for a short run
 	@scripts/setup.sh build test
-	@$(call configure,release,build,) && $(call compile,build,table_tool checkpoint_bench server_rows_bench)
+	@$(call configure,release,build,) && $(call compile,build,table_tool checkpoint_bench own_transformer server_rows_bench)
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)
 

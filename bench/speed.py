@@ -10,7 +10,7 @@ import pathlib
 import random
 import re
 
-from runs import Failed, laid_out, measured, parameters_in, same_work, say, summarised
+from runs import Failed, laid_out, measured, parameters_in, same_losses, same_work, say, summarised
 
 NAME = "speed"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -42,7 +42,10 @@ WORKS = {
     "resnet-bf16": Work("ResNet-18, bf16", *RESNET, "bf16", unit="images/s", goals=(1.2, None)),
     "resnet-fp32": Work("ResNet-18, fp32", *RESNET, "fp32", unit="images/s", goals=(1.2, None)),
 }
-CHOICES = [*WORKS, "drawn"]
+OWN = "own-transformer"  # a program that trains modules of its own
+OWN_ROWS = {"own transformer": [], "the same, memory not reused": ["--no-reuse"], "the same, PyTorch's loss": ["--no-fused-loss"]}
+OWN_GOAL = 1.3
+CHOICES = [*WORKS, OWN, "drawn"]
 
 
 def drawn(seed):
@@ -77,9 +80,9 @@ class Speed:
         return self.bench.run([self.bench.options.troika, "train", self.recipe, "--ranks", RANKS, "--json", "--overwrite",
                                *(word for one in sets for word in ("--set", one))])
 
-    def torchrun(self, script, *words):
+    def torchrun(self, script, *words, recipe=True):
         out = self.bench.run([self.bench.options.peer_python, "-m", "torch.distributed.run", "--standalone",
-                              "--nproc-per-node", RANKS, HERE / "peers" / script, self.recipe, *words])[0]
+                              "--nproc-per-node", RANKS, HERE / "peers" / script, *([self.recipe] if recipe else []), *words])[0]
         return json.loads(out.splitlines()[-1])
 
     def troika(self, work, steps):
@@ -127,13 +130,42 @@ class Speed:
                 "pairs": {kind: [{"troika": dataclasses.asdict(ours), "peer": dataclasses.asdict(theirs)} for ours, theirs in found]
                           for kind, found in pairs.items()}}
 
+    def own(self, steps, precision, *flags):
+        program = self.bench.options.troika.parent / "tests" / "bench_own_transformer" / "own_transformer"
+        out = self.bench.run([self.bench.options.troika, "launch", "--ranks", RANKS, program, steps, precision, *flags])[0]
+        return json.loads(out)
+
+    def own_row(self, name, precision, flags):
+        """Both sides begin with the same values and batches: the first losses are compared."""
+        steps = QUICK_STEPS if self.bench.options.quick else STEPS
+        pairs = {kind: [] for kind in PEERS}
+        for number in range(self.bench.options.pairs + 1):
+            for kind in PEERS:
+                ours = self.own(steps, precision, *flags)
+                theirs = self.torchrun("ddp_transformer.py", "--steps", steps, "--precision", precision, *PEERS[kind], recipe=False)
+                if ours["parameters"] != theirs["parameters"]:
+                    raise Failed(f"{name}: {ours['parameters']} parameters, the peer {theirs['parameters']}")
+                if precision == "fp32":
+                    same_losses(name, ours["losses"][:1], theirs["losses"][:1])
+                found = [measured("tokens/s", one["step_seconds"], one["seconds"], one["targets_per_step"], {}) for one in (ours, theirs)]
+                say(f"{name}, {precision}: pair {number} of {self.bench.options.pairs}: troika {found[0].step_rate:.0f}, "
+                    f"DDP {kind} {found[1].step_rate:.0f} tokens/s")
+                if number > 0:
+                    pairs[kind].append(found)
+        return {"work": f"{name}, {precision}", "unit": "tokens/s", "steps": steps, "products": None,
+                "goals": () if flags else (OWN_GOAL, None),
+                "rates": {kind: summarised(found, kind)["step_rate"] for kind, found in pairs.items()}}
+
     def measured(self):
         chosen = self.bench.options.speed
         works = [work for key, work in WORKS.items() if key in chosen]
         if "drawn" in chosen:
             say(f"models drawn from --seed {self.bench.options.seed}")
             works += drawn(self.bench.options.seed)
-        return {"seed": self.bench.options.seed, "rows": [self.row(work) for work in works]}
+        rows = [self.row(work) for work in works]
+        if OWN in chosen:
+            rows += [self.own_row(name, precision, flags) for precision in ("bf16", "fp32") for name, flags in OWN_ROWS.items()]
+        return {"seed": self.bench.options.seed, "rows": rows}
 
 
 def text_of(result):

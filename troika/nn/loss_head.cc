@@ -41,11 +41,11 @@ std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary, LogitChu
 // Calls `function(begin, logits)` for chunks of the rows of `input`, in order. The logits are in
 // memory that the chunks share.
 template <typename Function>
-void for_chunks(const at::Tensor& input, const Parameter& weight, std::int64_t vocabulary,
+void for_chunks(const at::Tensor& input, const at::Tensor& weight, std::int64_t vocabulary,
                 LogitChunks chunks, const Function& function) {
   const std::int64_t tokens = input.size(0);
   if (tokens == 0) return;
-  const at::Tensor transposed = weight.working_weight().t();
+  const at::Tensor transposed = weight.t();
   const std::int64_t most = chunk_tokens(tokens, vocabulary, chunks);
   const at::Tensor buffer = at::empty({most, transposed.size(1)}, input.options());
   for (std::int64_t begin = 0; begin < tokens; begin += most) {
@@ -82,17 +82,17 @@ void HeadLoss::add(const at::Tensor& chunk) {
 }
 
 void HeadLoss::set_input_gradient(std::int64_t begin, const at::Tensor& logits_gradient,
-                                  const Parameter& weight) {
+                                  const at::Tensor& weight) {
   if (!input_gradient.defined()) return;
   at::Tensor slice = input_gradient.narrow(0, begin, logits_gradient.size(0));
-  at::mm_out(slice, logits_gradient, weight.working_weight());
+  at::mm_out(slice, logits_gradient, weight);
 }
 
 HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
                              const at::Tensor& targets, const VocabularyCut& cut) {
   HeadLoss loss;
   for_chunks(
-      input, weight, largest_slice(cut), cut.chunks,
+      input, weight.working_weight(), largest_slice(cut), cut.chunks,
       [&](std::int64_t begin, const at::Tensor& logits) {
         const at::Tensor wanted = targets.narrow(0, begin, logits.size(0));
         loss.add(ops::cross_entropy_of_slices(statistics_of_slices(logits, wanted, cut), wanted));
@@ -105,40 +105,50 @@ HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
                                   const VocabularyCut& cut, InputGradient input_gradient) {
   HeadLoss loss = begin_loss(input, input_gradient);
   const std::int64_t first_class = cut.axis.slice_of(cut.vocabulary).first;
-  for_chunks(input, weight, largest_slice(cut), cut.chunks,
+  for_chunks(input, weight.working_weight(), largest_slice(cut), cut.chunks,
              [&](std::int64_t begin, const at::Tensor& logits) {
                const at::Tensor wanted = targets.narrow(0, begin, logits.size(0));
                const at::Tensor slices = statistics_of_slices(logits, wanted, cut);
                loss.add(ops::cross_entropy_of_slices(slices, wanted));
                ops::cross_entropy_gradient_of_slice_(logits, wanted, first_class, slices,
                                                      loss_scale);
-               loss.set_input_gradient(begin, logits, weight);
+               loss.set_input_gradient(begin, logits, weight.working_weight());
                add_gradient_product(weight, logits, input.narrow(0, begin, logits.size(0)));
              });
   return loss;
 }
 
-HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight, const at::Tensor& targets,
+HeadLoss evaluate_head(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& targets,
                        LogitChunks chunks) {
   HeadLoss loss;
-  for_chunks(input, weight, weight.working_weight().size(0), chunks,
+  for_chunks(input, weight, weight.size(0), chunks,
              [&](std::int64_t begin, const at::Tensor& logits) {
                loss.add(ops::cross_entropy(logits, targets.narrow(0, begin, logits.size(0))));
              });
   return loss;
 }
 
-HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at::Tensor& targets,
-                            double loss_scale, LogitChunks chunks, InputGradient input_gradient) {
+HeadLoss differentiate_head(const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& targets, double loss_scale, LogitChunks chunks,
+                            InputGradient input_gradient, const AddWeightGradient& add) {
   HeadLoss loss = begin_loss(input, input_gradient);
-  for_chunks(input, weight, weight.working_weight().size(0), chunks,
+  for_chunks(input, weight, weight.size(0), chunks,
              [&](std::int64_t begin, const at::Tensor& logits) {
                const at::Tensor wanted = targets.narrow(0, begin, logits.size(0));
                loss.add(ops::cross_entropy_with_gradient_(logits, wanted, loss_scale));
                loss.set_input_gradient(begin, logits, weight);
-               add_gradient_product(weight, logits, input.narrow(0, begin, logits.size(0)));
+               add(logits, input.narrow(0, begin, logits.size(0)));
              });
   return loss;
+}
+
+HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at::Tensor& targets,
+                            double loss_scale, LogitChunks chunks, InputGradient input_gradient) {
+  return differentiate_head(input, weight.working_weight(), targets, loss_scale, chunks,
+                            input_gradient,
+                            [&](const at::Tensor& logits, const at::Tensor& hidden) {
+                              add_gradient_product(weight, logits, hidden);
+                            });
 }
 
 }  // namespace troika

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/base/function_ref.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/parameter.h>
 
@@ -26,13 +27,24 @@ struct HeadLoss {
   void add(const at::Tensor& chunk);
   // Sets the input gradient of a chunk of tokens, from `begin`, where it is wanted.
   void set_input_gradient(std::int64_t begin, const at::Tensor& logits_gradient,
-                          const Parameter& weight);
+                          const at::Tensor& weight);
 };
 
 // Returns the loss alone. `input` is [tokens, dim], `weight` [vocabulary, dim], `targets` int64
 // [tokens].
-[[nodiscard]] HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
+[[nodiscard]] HeadLoss evaluate_head(const at::Tensor& input, const at::Tensor& weight,
                                      const at::Tensor& targets, LogitChunks chunks);
+
+// Takes the gradients of a chunk's logits, [tokens, vocabulary], and their inputs, [tokens, dim]:
+// the weight's gradient is the first, transposed, times the second.
+using AddWeightGradient = FunctionRef<void(const at::Tensor& logits, const at::Tensor& input)>;
+
+// Returns the loss and the gradient of `loss_scale` times the sum. Passes on what the weight's
+// gradient is the sum of.
+[[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, const at::Tensor& weight,
+                                          const at::Tensor& targets, double loss_scale,
+                                          LogitChunks chunks, InputGradient input_gradient,
+                                          const AddWeightGradient& add);
 
 // Returns the loss and the gradient of `loss_scale` times the sum. Adds the weight's gradient to
 // its slot.

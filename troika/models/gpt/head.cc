@@ -51,7 +51,8 @@ InputGradient GptHead::input_gradient_of(const Saved& saved) const {
 HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) const {
   if (axis_.split()) return split_loss_of(normalised, saved);
   const at::Tensor targets = targets_of(saved.microbatch).reshape({-1});
-  if (!saved.keeps_state()) return evaluate_head(normalised, *output_, targets, chunks_);
+  if (!saved.keeps_state())
+    return evaluate_head(normalised, output_->working_weight(), targets, chunks_);
   return differentiate_head(normalised, *output_, targets, saved.loss_scale, chunks_,
                             input_gradient_of(saved));
 }
