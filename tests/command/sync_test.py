@@ -13,6 +13,19 @@ USAGE = 2
 SECONDS = 120
 EXACT = (*going_on.EXACT, "train.steps=12")
 LOCAL, GOSSIP = ("sync.kind=local",), ("sync.kind=gossip",)
+RESNET = """[model]
+kind = "resnet"
+image_size = 8
+channels = 1
+width = 4
+classes = 4
+[data]
+kind = "random"
+held_out_fraction = 0.2
+[train]
+global_batch_size = 8
+micro_batch_size = 4
+"""
 
 
 class Loose(going_on.GoingOnTest):
@@ -63,6 +76,21 @@ class Loose(going_on.GoingOnTest):
                 self.assertGreater(found["consensus_distance"], 0)
                 self.assertLess(found["consensus_distance"], 0.5 * apart["consensus_distance"], name)
                 self.assertLess(found["held_out_loss"], apart["held_out_loss"] + 0.02, name)
+
+    def test_replicas_are_averaged_in_a_few_collectives(self):
+        """Not tensor by tensor: over a slow link each takes as long as a message is on its way."""
+        resnet = RECIPE.split("[model]")[0] + RESNET
+        for name, text, sets in (("local", RECIPE, LOCAL), ("gossip", RECIPE, GOSSIP), ("statistics", resnet, LOCAL)):
+            with self.subTest(name):
+                (self.folder / "recipe.toml").write_text(text)
+                self.succeeds(self.train(f"name={name}", *sets, "sync.island=1", "optimizer.kind=adamw", "train.steps=3",
+                                         "train.evaluate_every_steps=3", "checkpoint.every_steps=2", ranks=2))
+                shown = json.loads(self.succeeds(self.troika("inspect", f"runs/{name}", "--json", "--last", 4096)).out)
+                averages = [one for one in shown["ranks"][0]["operations"] if one["label"] == "average"]
+                # The model for each of two checkpoints, an evaluation and the end; two kinds of state for checkpoints;
+                # the distance; and in a ResNet its statistics each time. Tensor by tensor it was hundreds.
+                self.assertGreaterEqual(len(averages), 7)
+                self.assertLessEqual(len(averages), 16)
 
     def test_islands_drift_apart_between_rounds(self):
         exact = (*EXACT, "sync.island=1")

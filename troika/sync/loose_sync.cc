@@ -8,6 +8,9 @@ namespace troika {
 namespace {
 
 constexpr const char* kStep = "sync.step";
+// What one collective averages, in elements: much longer than it is on its way over a slow link,
+// and no longer than its deadline allows.
+constexpr std::int64_t kMostAveraged = std::int64_t{16} << 20;
 
 StepPart without_notes(StepPart own) {
   own.stop_signal = 0;
@@ -103,7 +106,11 @@ Replicas LooseSync::replicas() const {
 }
 
 void LooseSync::average(const at::Tensor& values) const {
-  groups_.islands.all_reduce(values, ReduceOp::kAverage, call("average")).wait();
+  const at::Tensor flat = values.view({-1});
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += kMostAveraged) {
+    const at::Tensor part = flat.narrow(0, begin, std::min(kMostAveraged, flat.numel() - begin));
+    groups_.islands.all_reduce(part, ReduceOp::kAverage, call("average")).wait();
+  }
 }
 
 std::string LooseSync::counts_name(int island) const {

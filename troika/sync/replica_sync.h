@@ -70,8 +70,9 @@ class ReplicaSync : public UnitHooks {
   // Returns whether a saved state has what each of these replicas had of its own, so that it goes
   // on from that; elsewhere all go on from their mean.
   [[nodiscard]] virtual bool goes_on_apart(const HasTensor&) const { return false; }
-  // Return the replicas that differ; and, collectively over them, make `values` their mean, where
-  // each has values of its own.
+  // Return the replicas that differ; and, collectively over them, make `values`, contiguous, their
+  // mean, where each has values of its own. Over a slow link a call takes as long as a message is
+  // on its way: put several tensors into one (FlatCopies).
   [[nodiscard]] virtual Replicas replicas() const { return {}; }
   virtual void average(const at::Tensor& values) const;
   // Returns the smallest `own` of the ranks that divide, clip and skip together.

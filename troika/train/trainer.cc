@@ -212,16 +212,6 @@ int Trainer::replicas() const {
   return groups().islands.size() * groups().data.size();
 }
 
-void Trainer::average_buffers() const {
-  if (!has_own_buffers()) return;
-  for (const ModelPart::Buffer& buffer : model_.buffers()) {
-    if (!buffer.is_here || !buffer.tensor.is_floating_point()) continue;
-    at::Tensor tensor = buffer.tensor;
-    groups().data.all_reduce(tensor, ReduceOp::kAverage, {"running statistics", deadline()}).wait();
-    sync_->average(tensor);
-  }
-}
-
 std::optional<Failure> Trainer::compare_replicas(const ReplicaRank& own) {
   std::vector<NamedTensor> buffers;
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
@@ -326,13 +316,13 @@ void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradie
                    progress_.updates});
 }
 
-void Trainer::exchange_masters(std::vector<at::Tensor>& masters) {
+void Trainer::exchange_masters(std::span<const at::Tensor> masters) {
   Arena& arena = model_.arena();
   for (std::size_t i = 0; i < masters.size(); ++i) {
     const at::Tensor& master = arena.trained_shards()[i].master;
-    at::Tensor before = master.clone();
+    const at::Tensor before = master.clone();
     master.copy_(masters[i]);
-    masters[i] = std::move(before);
+    masters[i].copy_(before);
   }
   arena.publish();
   sync_->refresh();
@@ -355,10 +345,7 @@ std::optional<Evaluation> Trainer::evaluate() {
   const at::NoGradGuard no_autograd;
   if (RemoteView* view = sync_->view()) view->fetch();
   if (!differs()) return evaluate_as_is();
-  std::vector<at::Tensor> masters;
-  for (const LocalShard& shard : model_.arena().trained_shards()) {
-    masters.push_back(mean_of(shard.master));
-  }
+  const std::vector<at::Tensor> masters = means_of(trained_masters());
   consensus_distance_ = distance_from(masters);
   exchange_masters(masters);
   std::optional<Evaluation> evaluation = evaluate_as_is();

@@ -22,6 +22,7 @@
 
 namespace troika {
 
+class FlatCopies;
 struct ReplicaRank;
 
 // The progress of a run. Together with the recipe it says which samples come next.
@@ -191,14 +192,18 @@ class Trainer {
   }
   // Returns whether there are several replicas that may differ.
   [[nodiscard]] bool differs() const { return sync_->replicas().count > 1; }
-  // Collective over them.
-  [[nodiscard]] at::Tensor mean_of(const at::Tensor& values) const;
+  // Collective over them: returns the means of tensors.
+  [[nodiscard]] std::vector<at::Tensor> means_of(std::span<const at::Tensor> values) const;
+  [[nodiscard]] std::vector<at::Tensor> trained_masters() const;
+  // Return the running statistics here that are averaged, and, collectively, their means.
+  [[nodiscard]] std::vector<at::Tensor> averaged_buffers() const;
+  [[nodiscard]] FlatCopies mean_buffers() const;
   // Collective over all ranks: returns the root of the mean square distance of the replicas from
   // their mean (Kong et al. 2021, definition 1). `means`: this rank's part of the mean, by trained
   // shard.
   [[nodiscard]] double distance_from(std::span<const at::Tensor> means) const;
-  // Puts these masters, by trained shard, in place of those that are there.
-  void exchange_masters(std::vector<at::Tensor>& masters);
+  // Exchanges these masters, by trained shard, with those that are there.
+  void exchange_masters(std::span<const at::Tensor> masters);
   // This rank's place among those that share out samples.
   [[nodiscard]] int replica() const;
   [[nodiscard]] int replicas() const;

@@ -1,5 +1,6 @@
 // What a trainer's state consists of, and where it goes when a run goes on.
 #include <ATen/ATen.h>
+#include <troika/param/flat_copies.h>
 #include <troika/train/trainer.h>
 
 #include <algorithm>
@@ -45,25 +46,50 @@ void Trainer::add_parameters(StateDict& state, std::span<const LocalShard> shard
   }
 }
 
-at::Tensor Trainer::mean_of(const at::Tensor& values) const {
-  at::Tensor mean = values.clone();
-  sync_->average(mean);
-  return mean;
+// As few collectives as possible: over a slow link each takes as long as a message is on its way.
+std::vector<at::Tensor> Trainer::means_of(std::span<const at::Tensor> values) const {
+  const FlatCopies means(values);
+  for (const at::Tensor& flat : means.flats()) sync_->average(flat);
+  return {means.copies().begin(), means.copies().end()};
+}
+
+std::vector<at::Tensor> Trainer::trained_masters() const {
+  std::vector<at::Tensor> masters;
+  for (const LocalShard& shard : model_.arena().trained_shards()) masters.push_back(shard.master);
+  return masters;
+}
+
+FlatCopies Trainer::mean_buffers() const {
+  FlatCopies means(averaged_buffers());
+  for (const at::Tensor& flat : means.flats()) {
+    groups().data.all_reduce(flat, ReduceOp::kAverage, {"running statistics", deadline()}).wait();
+    sync_->average(flat);
+  }
+  return means;
+}
+
+std::vector<at::Tensor> Trainer::averaged_buffers() const {
+  std::vector<at::Tensor> buffers;
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    if (!has_own_buffers() || !buffer.is_here || !buffer.tensor.is_floating_point()) continue;
+    buffers.push_back(buffer.tensor);
+  }
+  return buffers;
+}
+
+void Trainer::average_buffers() const {
+  mean_buffers().write_to(averaged_buffers());
 }
 
 // The averages are copies: a run that is looked at goes on as if it was not.
 void Trainer::add_buffers(StateDict& state) const {
   const bool writes = replica() == 0 && groups().tensor.rank() == 0;
+  const FlatCopies means = mean_buffers();
+  auto mean = means.copies().begin();
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!buffer.is_here) continue;
-    at::Tensor value = buffer.tensor;
-    if (has_own_buffers() && value.is_floating_point()) {
-      value = value.clone();
-      groups()
-          .data.all_reduce(value, ReduceOp::kAverage, {"running statistics", deadline()})
-          .wait();
-      sync_->average(value);
-    }
+    const bool has_mean = has_own_buffers() && buffer.tensor.is_floating_point();
+    const at::Tensor value = has_mean ? *mean++ : buffer.tensor;
     state.add(buffer.name, ShardDescriptor::whole(value.sizes(), writes), value.view({-1}));
   }
 }
@@ -71,14 +97,17 @@ void Trainer::add_buffers(StateDict& state) const {
 void Trainer::add_optimizer(StateDict& state, const NameOf& name_of, Of of) const {
   const auto kinds = state_names();
   const std::vector<NamedState> values = optimizer_->state();  // by shard, then by name
+  const auto shards = model_.arena().trained_shards();
   for (std::size_t k = 0; k < kinds.size(); ++k) {
-    const auto own = [&](std::size_t shard) { return values[shard * kinds.size() + k].tensor; };
-    const auto mean = [&](std::size_t shard) { return mean_of(own(shard)); };
-    const bool averages = of == Of::kAll && differs();
+    std::vector<at::Tensor> of_kind;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      of_kind.push_back(values[i * kinds.size() + k].tensor);
+    }
+    if (of == Of::kAll && differs()) of_kind = means_of(of_kind);
     add_parameters(
-        state, model_.arena().trained_shards(),
+        state, shards,
         [&](const std::string& name) { return name_of(state_prefix(kinds[k]) + name); },
-        averages ? ShardValues(mean) : ShardValues(own), of);
+        [&](std::size_t shard) { return of_kind[shard]; }, of);
   }
 }
 
@@ -107,10 +136,10 @@ StateDict Trainer::model_state() {
   if (RemoteView* view = sync_->view()) view->fetch();
   StateDict state;
   const Arena& arena = model_.arena();
-  const std::size_t trained = arena.trained_shards().size();
+  const std::vector<at::Tensor> means =
+      differs() ? means_of(trained_masters()) : std::vector<at::Tensor>();
   add_parameters(state, arena.local_shards(), same_name, [&](std::size_t shard) {
-    const at::Tensor& master = arena.local_shards()[shard].master;
-    return differs() && shard < trained ? mean_of(master) : master;
+    return shard < means.size() ? means[shard] : arena.local_shards()[shard].master;
   });
   add_buffers(state);
   return state;

@@ -2,6 +2,7 @@
 #include <troika/parallel/data_parallel/local_steps.h>
 
 #include "ranks/own_module/own_module.h"
+#include "ranks/own_module/recorded.h"
 
 namespace troika::test {
 namespace {
@@ -72,6 +73,28 @@ RANK_TEST(LocalSteps, TakeAnOuterStepOfNesterov, 2) {
     expected.sub_((torch::full_like(expected, -1.75) + momentum * 0.9) * 0.7);
     EXPECT_LT(distance(parameters_of(*net), expected), 1e-12);
   }
+}
+
+// Two norms: four running statistics, and two counters, which stay those of the rank.
+RANK_TEST(LocalSteps, AverageAllRunningStatisticsInOneCollective, 2) {
+  const RecordedSession recorded(rank);
+  torch::nn::Sequential net(torch::nn::BatchNorm1d(3), torch::nn::BatchNorm1d(5));
+  LocalSteps sync(net, recorded.session(), {.every_steps = 1});
+  const torch::NoGradGuard no_grad;
+  for (const auto& each : net->named_buffers()) {
+    each.value().fill_(each.value().numel() + 10 * rank.index());
+  }
+  EXPECT_TRUE(sync.step(1));
+  for (const auto& each : net->named_buffers()) {
+    const bool is_counter = !each.value().is_floating_point();
+    const auto expected = each.value().numel() + (is_counter ? 10 * rank.index() : 5);
+    EXPECT_TRUE(each.value().eq(expected).all().item<bool>()) << each.key();
+  }
+  const auto all = recorded.operations();
+  const auto count = std::ranges::count_if(all, [](const RecordedOperation& each) {
+    return each.label == "buffers" && each.operation == "all_reduce";
+  });
+  EXPECT_EQ(count, 1);
 }
 
 RANK_TEST(LocalSteps, RefuseOtherModulesAndOptions, 2) {

@@ -110,6 +110,22 @@ TEST(LocalSync, IslandsMeetAtTheirWeightedMean) {
   expect_those_of_the_oracle({.every_steps = 1, .island = 1});
 }
 
+TEST(LocalSync, AveragesMoreThanOneCollectiveTakes) {
+  constexpr std::int64_t kCount = (std::int64_t{16} << 20) + 5;
+  const IslandGroups all_groups(2, 1);
+  run_members(2, [&](const Group& world) {
+    const SyncGroups groups = all_groups.of(world);
+    Arena arena(two_parameters(), NumericTypes{at::kDouble, at::kDouble}, groups.island);
+    const LocalSync sync(arena, {.island = 1}, groups);
+    const at::Tensor values = at::full({kCount}, 1 + 2 * groups.islands.rank(), at::kFloat);
+    sync.average(values);
+    EXPECT_TRUE(values.eq(2).all().item<bool>());
+    const at::Tensor matrix = at::full({3, 2}, 1 + 2 * groups.islands.rank(), at::kFloat);
+    sync.average(matrix);
+    EXPECT_TRUE(matrix.eq(2).all().item<bool>());
+  });
+}
+
 TEST(LocalSync, TheOuterStepIsNesterovsOfTheWeightedMean) {
   expect_those_of_the_oracle({.every_steps = 4,
                               .outer = Outer::kNesterov,

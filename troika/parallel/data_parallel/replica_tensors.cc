@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 #include <troika/base/error.h>
 #include <troika/parallel/data_parallel/replica_tensors.h>
+#include <troika/param/flat_copies.h>
 #include <troika/session/consensus.h>
 
 #include <map>
@@ -97,10 +98,15 @@ std::vector<ReplicaBlock> agree_on(const ReplicaTensors& tensors, const Session&
 }
 
 void average_buffers(const ReplicaTensors& tensors, const Session& session) {
+  std::vector<at::Tensor> buffers;
   for (const at::Tensor& each : tensors.buffers) {
-    if (!each.is_floating_point()) continue;
-    session.world().all_reduce(each, ReduceOp::kAverage, session.call("buffers")).wait();
+    if (each.is_floating_point()) buffers.push_back(each);
   }
+  const FlatCopies means(buffers);
+  for (const at::Tensor& flat : means.flats()) {
+    session.world().all_reduce(flat, ReduceOp::kAverage, session.call("buffers")).wait();
+  }
+  means.write_to(buffers);
 }
 
 }  // namespace detail
