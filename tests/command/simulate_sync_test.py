@@ -87,6 +87,12 @@ class SimulateSync(CommandTest):
         # All meet before they exchange.
         self.assertAlmostEqual(local["seconds"], steps * PASS + 2 * (2 * LATENCY + reduction(n + 1)), 9)
         self.assertAlmostEqual(gossip["seconds"], steps * (PASS + 2 * LATENCY + 2 * n * 8 / RATE), 9)
+        # Beside the steps, replicas that differ average before each evaluation.
+        evaluations = sum("held_out_loss" in step for step in local["steps"])
+        self.assertGreater(evaluations, 0)
+        for one in (local, gossip):
+            self.assertAlmostEqual(one["outside_seconds"], evaluations * reduction(n), 9)
+        self.assertEqual([one["outside_seconds"] for one in (server, two, reduced)], [0, 0, 0])
         self.assertAlmostEqual(reduced["waiting"], 1 - steps * PASS / reduced["seconds"], 9)
 
     def test_equal_workers_are_each_others_staleness(self):

@@ -39,7 +39,7 @@ class GroupSimulation {
         take_step(step);
         told_.seconds = result_.seconds = *std::ranges::max_element(ready_);
         told_.loss = loss_ / weight_;
-        if (evaluates_after(recipe_, step)) told_.held_out_loss = passes_.held_out_loss(mean());
+        if (evaluates_after(recipe_, step)) evaluate();
         result_.steps.push_back(told_);
       }
     } catch (const NonFiniteError& error) {
@@ -157,7 +157,13 @@ class GroupSimulation {
   }
 
  private:
-  // What evaluations are of.
+  // As Trainer::evaluate does it: of the mean, where replicas may differ.
+  void evaluate() {
+    if (replicas_.size() > 1) {
+      result_.outside_seconds += all_reduce_cost(job_.link, workers(), bytes()).seconds;
+    }
+    told_.held_out_loss = passes_.held_out_loss(mean());
+  }
   [[nodiscard]] at::Tensor mean() {
     const at::Tensor mean = empty(), one = empty();
     mean.zero_();

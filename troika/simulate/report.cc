@@ -63,6 +63,7 @@ Json json_of(const SyncSimulation& simulation) {
     workers.push_back(std::move(told));
   }
   Json json = {{"seconds", simulation.seconds},
+               {"outside_seconds", simulation.outside_seconds},
                {"sent_bytes", std::llround(simulation.sent)},
                {"received_bytes", std::llround(simulation.received)},
                {"waiting", simulation.waiting()},

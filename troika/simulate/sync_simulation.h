@@ -62,6 +62,7 @@ struct SimulatedWorker {
 struct SyncSimulation {
   std::vector<SimulatedStep> steps = {};
   double seconds = 0;             // until the last step was complete
+  double outside_seconds = 0;     // not in `seconds`: replicas average before evaluations
   ValueCounts staleness = {};     // updates by their staleness
   double sent = 0, received = 0;  // bytes of values, by all workers
   std::vector<SimulatedWorker> workers = {};
