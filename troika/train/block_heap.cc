@@ -43,7 +43,7 @@ bool BlockHeap::owns(const void* memory) const noexcept {
   return base_ != nullptr && at >= base_ && at < base_ + most_units_ * kAlignment;
 }
 
-std::size_t BlockHeap::most_held() const {
+std::size_t BlockHeap::most_committed() const {
   const std::size_t peak = std::max(step_peak_, last_peak_);
   return peak + peak / 20 + 2 * kChunk;
 }
@@ -124,29 +124,30 @@ void BlockHeap::use_chunks(std::size_t first, std::size_t count) {
     fresh += kChunk;
   }
   if (fresh == 0) return;
-  held_ += fresh;
+  committed_ += fresh;
   grown_ += fresh;
-  if (held_ > most_held()) give_back(most_held());
+  if (committed_ > most_committed()) give_back(most_committed());
   if (!is_scarce_ || grown_ < kBetweenQueries) return;
   grown_ = 0;
   if (is_scarce_()) give_back(0);
 }
 
 // From the end, so that blocks stay together at the beginning.
-void BlockHeap::give_back(std::size_t most_held) {
-  for (auto range = ranges_.rbegin(); range != ranges_.rend() && held_ > most_held; ++range) {
-    if (range->second.bytes == 0) give_back(*range, most_held);
+void BlockHeap::give_back(std::size_t most_committed) {
+  for (auto range = ranges_.rbegin(); range != ranges_.rend() && committed_ > most_committed;
+       ++range) {
+    if (range->second.bytes == 0) give_back(*range, most_committed);
   }
 }
 
-void BlockHeap::give_back(const Ranges::value_type& range, std::size_t most_held) {
+void BlockHeap::give_back(const Ranges::value_type& range, std::size_t most_committed) {
   const std::size_t first = round_up(range.first, kUnitsOfChunk) / kUnitsOfChunk;
   for (std::size_t i = (range.first + range.second.count) / kUnitsOfChunk; i > first; --i) {
-    if (held_ <= most_held) return;
+    if (committed_ <= most_committed) return;
     if (!is_used_[i - 1]) continue;
     ::madvise(base_ + (i - 1) * kChunk, kChunk, MADV_DONTNEED);
     is_used_[i - 1] = false;
-    held_ -= kChunk;
+    committed_ -= kChunk;
   }
 }
 
@@ -188,25 +189,25 @@ std::size_t BlockHeap::release(void* block) noexcept {
 void BlockHeap::begin_step() noexcept {
   const std::lock_guard lock(mutex_);
   step_peak_ = live_;  // not what came between the steps
-  give_back(most_held());
+  give_back(most_committed());
 }
 
 void BlockHeap::end_step() noexcept {
   const std::lock_guard lock(mutex_);
   last_peak_ = step_peak_;
-  give_back(most_held());
+  give_back(most_committed());
 }
 
 bool BlockHeap::trim() noexcept {
   const std::lock_guard lock(mutex_);
-  const std::size_t before = held_;
+  const std::size_t before = committed_;
   give_back(0);
-  return held_ < before;
+  return committed_ < before;
 }
 
-std::size_t BlockHeap::kept_bytes() const {
+std::size_t BlockHeap::cached_bytes() const {
   const std::lock_guard lock(mutex_);
-  return held_ > live_ ? held_ - live_ : 0;
+  return committed_ > live_ ? committed_ - live_ : 0;
 }
 
 }  // namespace troika

@@ -49,7 +49,7 @@ class BlockHeap {
   bool trim() noexcept;
 
   // Returns the bytes that are kept.
-  [[nodiscard]] std::size_t kept_bytes() const;
+  [[nodiscard]] std::size_t cached_bytes() const;
 
   // Hold off other threads: a process that forks must not leave the heap half changed to its child.
   void lock() { mutex_.lock(); }
@@ -70,9 +70,9 @@ class BlockHeap {
   [[nodiscard]] Ranges::iterator take(FreeRanges::iterator found, std::size_t count,
                                       std::size_t bytes);
   void use_chunks(std::size_t first, std::size_t count);
-  void give_back(std::size_t most_held);
-  void give_back(const Ranges::value_type& range, std::size_t most_held);
-  [[nodiscard]] std::size_t most_held() const;
+  void give_back(std::size_t most_committed);
+  void give_back(const Ranges::value_type& range, std::size_t most_committed);
+  [[nodiscard]] std::size_t most_committed() const;
   [[nodiscard]] Ranges::iterator range_of(const void* block) const;
   void* address_of(std::size_t unit) const { return base_ + unit * kAlignment; }
 
@@ -86,7 +86,7 @@ class BlockHeap {
   mutable Ranges ranges_;
   FreeRanges free_;
   std::vector<bool> is_used_;  // of each chunk: whether it has memory
-  std::size_t held_ = 0;       // bytes of these chunks
+  std::size_t committed_ = 0;  // bytes of these chunks
   std::size_t live_ = 0;       // bytes of blocks, in whole units
   std::size_t step_peak_ = 0, last_peak_ = 0;
   std::size_t grown_ = 0;  // bytes since memory was found not to be scarce

@@ -147,7 +147,7 @@ TensorMemory tensor_memory(at::Device device) {
   if (is_counted_here(device)) {
     const MemoryCounter& counted = counter(device.type());
     const BlockHeap* const heap = device.is_cpu() ? g_heap.load() : nullptr;
-    const std::size_t cached = heap != nullptr ? heap->kept_bytes() : 0;
+    const std::size_t cached = heap != nullptr ? heap->cached_bytes() : 0;
     return {counted.live(), counted.peak(), 0, static_cast<std::int64_t>(cached)};
   }
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);

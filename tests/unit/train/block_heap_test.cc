@@ -19,7 +19,7 @@ constexpr std::size_t kSlack = 2 * kChunk;  // that a heap may have beyond the p
 
 std::size_t kept_with(BlockHeap& heap, std::size_t bytes) {
   heap.release(heap.allocate(bytes));
-  return heap.kept_bytes();
+  return heap.cached_bytes();
 }
 
 long page_faults() {
@@ -121,17 +121,17 @@ TEST(BlockHeap, KeepsAtMostThePeakOfTheLastStep) {
   BlockHeap heap(256 * kChunk);
   EXPECT_EQ(kept_with(heap, 100 * kChunk), 100 * kChunk);  // as it was made ready
   heap.begin_step();
-  EXPECT_LE(heap.kept_bytes(), kSlack);
+  EXPECT_LE(heap.cached_bytes(), kSlack);
   EXPECT_EQ(kept_with(heap, 40 * kChunk), 40 * kChunk);
   heap.end_step();
-  EXPECT_EQ(heap.kept_bytes(), 40 * kChunk);
+  EXPECT_EQ(heap.cached_bytes(), 40 * kChunk);
   kept_with(heap, 80 * kChunk);  // an evaluation
-  EXPECT_GE(heap.kept_bytes(), 80 * kChunk);
+  EXPECT_GE(heap.cached_bytes(), 80 * kChunk);
   heap.begin_step();
-  EXPECT_EQ(heap.kept_bytes(), (40 + 2 + 2) * kChunk);  // a twentieth more, and the slack
+  EXPECT_EQ(heap.cached_bytes(), (40 + 2 + 2) * kChunk);  // a twentieth more, and the slack
   kept_with(heap, 10 * kChunk);
   heap.end_step();
-  EXPECT_LE(heap.kept_bytes(), 10 * kChunk + kChunk / 2 + kSlack);
+  EXPECT_LE(heap.cached_bytes(), 10 * kChunk + kChunk / 2 + kSlack);
 }
 
 TEST(BlockHeap, TakesNoMoreThanThePeakWhereBlocksDoNotFit) {
@@ -144,7 +144,7 @@ TEST(BlockHeap, TakesNoMoreThanThePeakWhereBlocksDoNotFit) {
   std::vector<void*> wide;
   for (int i = 0; i < 20; ++i) wide.push_back(heap.allocate(2 * kChunk));
   const std::size_t live = (50 + 40) * kChunk, peak = 100 * kChunk;
-  EXPECT_LE(live + heap.kept_bytes(), peak + peak / 20 + kSlack);
+  EXPECT_LE(live + heap.cached_bytes(), peak + peak / 20 + kSlack);
 }
 
 TEST(BlockHeap, TrimsToNothing) {
@@ -154,7 +154,7 @@ TEST(BlockHeap, TrimsToNothing) {
   void* const stays = heap.allocate(kChunk);
   heap.release(block);
   EXPECT_TRUE(heap.trim());
-  EXPECT_EQ(heap.kept_bytes(), 0u);
+  EXPECT_EQ(heap.cached_bytes(), 0u);
   EXPECT_FALSE(heap.trim());
   auto* const again = static_cast<char*>(heap.allocate(8 * kChunk));
   EXPECT_EQ(again, block);
@@ -172,7 +172,7 @@ TEST(BlockHeap, KeepsNothingWhereMemoryIsScarce) {
   heap.release(heap.allocate(40 * kChunk));
   heap.release(first);
   void* const grown = heap.allocate(200 * kChunk);
-  EXPECT_EQ(heap.kept_bytes(), 0u);
+  EXPECT_EQ(heap.cached_bytes(), 0u);
   heap.release(grown);
 }
 
@@ -209,7 +209,7 @@ TEST(BlockHeap, ThreadsReleaseWhatOthersHaveAllocated) {
     }
   }
   heap.trim();
-  EXPECT_EQ(heap.kept_bytes(), 0u);
+  EXPECT_EQ(heap.cached_bytes(), 0u);
 }
 
 // Against a plain list of what is alive: blocks do not overlap, and all comes back as one.
