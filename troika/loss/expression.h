@@ -4,6 +4,7 @@
 // Perdikaris, Karniadakis 2019). Expressions are those of Python, as TorchScript compiles them.
 #pragma once
 
+#include <troika/base/function_ref.h>
 #include <troika/loss/loss.h>
 #include <troika/nn/tensor_map.h>
 
@@ -14,7 +15,7 @@
 
 namespace troika {
 
-// A target of such a loss, in single precision.
+// A target of such a loss, in floating-point numbers.
 struct ExpressionTarget {
   std::string name;
   std::vector<std::int64_t> shape;  // of one sample; empty: a number
@@ -44,6 +45,10 @@ struct ExpressionOptions {
 
 // Returns the options of such a loss; null for losses of other kinds.
 [[nodiscard]] const ExpressionOptions* expression_of(const LossOptions& loss);
+
+// Calls `act`. A UsageError that begins with the key of an expression, as
+// "quantities.forces.value: ...", is thrown again with the place of that key.
+void place_errors_of_expressions(const Origins& origins, FunctionRef<void()> act);
 
 // The compiled expressions of one model. Const access is thread-safe.
 class Expressions {

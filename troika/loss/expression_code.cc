@@ -45,12 +45,12 @@ def squared_error(value: Tensor, target: Tensor) -> Tensor:
 )";
 
 // Words that no tensor can have as its name.
-constexpr std::array<std::string_view, 38> kTaken = {
+constexpr std::array<std::string_view, 39> kTaken = {
     "False",   "None",     "True",     "and",    "as",         "assert",       "async",  "await",
     "break",   "class",    "continue", "def",    "del",        "elif",         "else",   "except",
     "finally", "for",      "from",     "global", "if",         "import",       "in",     "is",
     "lambda",  "nonlocal", "not",      "or",     "pass",       "raise",        "return", "try",
-    "while",   "with",     "yield",    "torch",  "derivative", "squared_error"};
+    "while",   "with",     "yield",    "torch",  "derivative", "squared_error", "sample_weights"};
 
 bool is_word(const std::string& name) {
   const auto is_letter = [](char c) {
@@ -66,8 +66,8 @@ void check_names(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (!is_word(name)) {
       throw UsageError(quote(name, 200) + " is no name that an expression can use",
-                       "names are letters, digits and _, and no words of Python; torch, derivative "
-                       "and squared_error are taken");
+                       "names are letters, digits and _, and no words of Python; torch, derivative, "
+                       "squared_error and sample_weights are taken");
     }
     if (known.insert(name).second) continue;
     throw UsageError("two tensors are called " + quote(name, 200) + " in the expressions",
@@ -222,7 +222,11 @@ at::Tensor Expressions::loss(const TensorMap& known) const {
   for (const std::string& name : code_->loss->parameters()) values.push_back(known.at(name));
   const std::int64_t samples = values.front().size(0);
   at::Tensor loss = (*code_->loss)(values);
-  if (loss.dim() == 1 && loss.size(0) == samples && loss.is_floating_point()) return loss;
+  if (!loss.is_floating_point()) {
+    throw UsageError(std::string("value gives numbers of type ") + c10::toString(loss.scalar_type()),
+                     "a loss is of floating-point numbers");
+  }
+  if (loss.dim() == 1 && loss.size(0) == samples) return loss;
   throw UsageError("value gives " + shape_text(loss.sizes()) + " for " + plural(samples, "sample") +
                        ", not one number for each",
                    "the run takes the mean over the samples; outputs[:, 0] takes one number of "

@@ -3,6 +3,8 @@
 
 #include <troika/base/error.h>
 
+#include <string>
+
 namespace troika {
 namespace {
 
@@ -59,6 +61,16 @@ const LossKind& expression_kind() {
 
 const ExpressionOptions* expression_of(const LossOptions& loss) {
   return &loss.kind() == &expression_kind() ? &loss.options().as<ExpressionOptions>() : nullptr;
+}
+
+void place_errors_of_expressions(const Origins& origins, FunctionRef<void()> act) {
+  try {
+    act();
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    const std::string key = "loss." + text.substr(0, text.find_first_of(": "));
+    origins.fail({origins.has(key) ? key : "loss.value", "model.loss"}, text, error.hint());
+  }
 }
 
 }  // namespace troika

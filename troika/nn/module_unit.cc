@@ -418,8 +418,15 @@ Tensors ModuleUnit::differentiate(State& state, const Saved& saved, const Tensor
     if (each.requires_grad()) inputs.push_back(each);
   }
   if (outputs.empty() || inputs.empty()) return Tensors(inputs.size());
-  return torch::autograd::grad(outputs, inputs, seeds, std::nullopt, /*create_graph=*/false,
-                               /*allow_unused=*/true);
+  try {
+    return torch::autograd::grad(outputs, inputs, seeds, std::nullopt, /*create_graph=*/false,
+                                 /*allow_unused=*/true);
+  } catch (const c10::Error& error) {
+    if (is_of_device(error)) throw;
+    const std::string text = error.what_without_backtrace();
+    throw UsageError("the backward pass of unit " + quote(name_, 200) + ": " +
+                     text.substr(0, text.find('\n')));
+  }
 }
 
 Tensors ModuleUnit::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {

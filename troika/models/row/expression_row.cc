@@ -74,7 +74,10 @@ UnitLoss loss_with(SharedExpressions expressions) {
     for (const NamedTensor& each : outputs) known.set(each.name, each.tensor);
     const at::Tensor losses = expressions->loss(known).to(at::kDouble);
     const at::Tensor* const weights = microbatch.tensors.find(kSampleWeights);
-    if (weights == nullptr) return LossTerms{losses.sum(), {}};
+    if (weights == nullptr) {
+      // Each sample counts, whatever targets it has.
+      return LossTerms{losses.sum(), at::full({}, losses.size(0), losses.options().requires_grad(false))};
+    }
     const LossTargets weighted(losses.detach(), *weights, microbatch.sample_ids);
     weighted.check_weights();
     const at::Tensor each = weighted.weights_for(losses);

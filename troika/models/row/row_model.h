@@ -24,10 +24,11 @@ void check_row(const RowModel& row);
 // CPU. Throws UsageError naming the unit that throws, or gives other tensors than it says.
 void try_row(const RowModel& row, const LossOptions& loss);
 
-// Passes two random samples together and one by one through a row of one unit with a loss that a
-// recipe has written, as an evaluation does. Throws UsageError naming what one sample has of
-// another: where [samples, 1] and [samples] meet, torch makes [samples, samples] of them.
-void check_samples_apart(const RowModel& row);
+// Tries a row of one unit whose loss a recipe has written on two random samples, always the same:
+// together and one by one, as an evaluation does, and backward. Throws UsageError naming what one
+// sample has of another (where [samples, 1] and [samples] meet, torch makes [samples, samples] of
+// them), and where the loss is not finite, draws random numbers or has no gradient.
+void try_expression(const RowModel& row);
 
 // Returns its traits. A pipeline may cut between any two units.
 [[nodiscard]] ModelTraits traits_of_row(const RowModel& row);

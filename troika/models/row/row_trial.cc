@@ -1,6 +1,6 @@
 // Runs the units of a plug-in's model once on small inputs, so that wrong shapes are refused before
 // a job starts.
-#include <ATen/ATen.h>
+#include <torch/torch.h>
 #include <troika/base/text.h>
 #include <troika/models/row/expression_row.h>
 #include <troika/models/row/row_model.h>
@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 namespace troika {
 namespace {
@@ -106,41 +108,112 @@ Microbatch sample_of(const Microbatch& batch, std::int64_t index) {
 
 // Far more than rounding, and less than what two random samples differ by.
 bool is_near(const at::Tensor& one, const at::Tensor& other) {
-  return at::allclose(one.to(at::kDouble), other.to(at::kDouble), 1e-3, 1e-5, true);
+  return at::allclose(one.to(at::kDouble), other.to(at::kDouble), 1e-3, 1e-5);
+}
+
+// A network whose loss a recipe has written, as an evaluation passes it.
+class ExpressionTrial {
+ public:
+  explicit ExpressionTrial(const RowModel& row)
+      : row_(row), unit_(row.units.front()), made_(unit_.make()) {
+    made_.module->eval();
+  }
+
+  // Returns the tensors of the unit, and behind them the sum of the losses.
+  [[nodiscard]] TensorMap judge(const Microbatch& samples) const {
+    const Tensors given = made_.forward(arguments_of_trial(unit_, samples.tensors, *made_.module));
+    TensorMap outputs;
+    for (std::size_t i = 0; i < given.size(); ++i) outputs.add(unit_.flow.gives[i].name, given[i]);
+    outputs.add("the loss", row_.loss(outputs, samples).sum);
+    return outputs;
+  }
+
+  void check_independent(const Microbatch& batch, const TensorMap& together) const {
+    if (!is_near(judge(batch).at("the loss"), together.at("the loss"))) {
+      throw UsageError("the loss is another each time", "it must not draw random numbers");
+    }
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (std::int64_t i = 0; i < batch.samples(); ++i) {
+      const TensorMap alone = judge(sample_of(batch, i));
+      sum += alone.at("the loss");
+      for (const UnitTensor& each : unit_.flow.gives) {
+        const at::Tensor expected = together.at(each.name).narrow(0, i, 1);
+        if (!is_near(alone.at(each.name), expected)) refuse_mixed(quote(each.name, 200));
+      }
+    }
+    if (!is_near(sum, together.at("the loss"))) refuse_mixed("the loss");
+  }
+
+  void check_trains(const Microbatch& batch) const {
+    const at::AutoGradMode with_gradients(true);
+    const at::Tensor loss = judge(batch).at("the loss");
+    bool depends = false;
+    try {
+      if (loss.requires_grad()) {
+        for (const at::Tensor& each :
+             torch::autograd::grad({loss}, made_.module->parameters(), {}, std::nullopt,
+                                   /*create_graph=*/false, /*allow_unused=*/true)) {
+          depends = depends || each.defined();
+        }
+      }
+    } catch (const c10::Error&) {
+      throw UsageError("the loss has no gradient: " + line_of_exception(),
+                       "write it with operators that have one");
+    }
+    if (depends) return;
+    throw UsageError("the loss depends on no parameter in a way that has a gradient",
+                     "detach() and whole numbers cut it off: nothing would be trained");
+  }
+
+ private:
+  [[noreturn]] static void refuse_mixed(const std::string& name) {
+    throw UsageError(name + " of a sample depends on other samples",
+                     "where [samples, 1] and [samples] meet, torch makes [samples, samples] of "
+                     "them: outputs[:, 0] is [samples]");
+  }
+
+  const RowModel& row_;
+  const NamedUnit& unit_;
+  UnitModule made_;
+};
+
+bool is_finite(const TensorMap& tensors) {
+  return std::ranges::all_of(tensors, [](const NamedTensor& each) {
+    return at::isfinite(each.tensor).all().item<bool>();
+  });
+}
+
+// Moves the numbers of a batch to where logarithms, roots and temperatures are: the first time
+// nowhere.
+Microbatch moved(Microbatch batch, int time) {
+  for (NamedTensor& each : batch.tensors) {
+    if (!each.tensor.is_floating_point() || time == 0) continue;
+    const at::Tensor positive = each.tensor.abs();
+    each.tensor = time == 1 ? positive + 0.1 : time == 2 ? 10 + 10 * positive : at::fmod(positive / 4, 1);
+  }
+  return batch;
 }
 
 }  // namespace
 
-void check_samples_apart(const RowModel& row) {
+void try_expression(const RowModel& row) {
+  constexpr int kTimes = 4;
   const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
+  detail::seed_generators(at::kCPU, 1);
   const at::NoGradGuard no_grad;
-  const Microbatch batch = samples_for_trial(row.sample);
-  const NamedUnit& unit = row.units.front();
-  const UnitModule made = unit.make();
-  made.module->eval();
-  at::Tensor sum = at::zeros({}, at::kDouble);
-  const auto judge = [&](const Microbatch& samples) {
-    const Tensors given = made.forward(arguments_of_trial(unit, samples.tensors, *made.module));
-    TensorMap outputs;
-    for (std::size_t i = 0; i < given.size(); ++i) outputs.add(unit.flow.gives[i].name, given[i]);
-    outputs.add("the loss", row.loss(outputs, samples).sum);
-    return outputs;
-  };
-  const auto refuse = [](const std::string& name) {
-    throw UsageError(name + " of a sample depends on other samples",
-                     "where [samples, 1] and [samples] meet, torch makes [samples, samples] of "
-                     "them: outputs[:, 0] is [samples]");
-  };
-  const TensorMap together = judge(batch);
-  for (std::int64_t i = 0; i < batch.samples(); ++i) {
-    const TensorMap alone = judge(sample_of(batch, i));
-    sum += alone.at("the loss");
-    for (const UnitTensor& each : unit.flow.gives) {
-      const at::Tensor expected = together.at(each.name).narrow(0, i, 1);
-      if (!is_near(alone.at(each.name), expected)) refuse(quote(each.name, 200));
-    }
+  const ExpressionTrial trial(row);
+  const Microbatch drawn = samples_for_trial(row.sample);
+  for (int time = 0; time < kTimes; ++time) {
+    const Microbatch batch = moved(drawn, time);
+    const TensorMap together = trial.judge(batch);
+    if (!is_finite(together)) continue;
+    trial.check_independent(batch, together);
+    trial.check_trains(batch);
+    return;
   }
-  if (!is_near(sum, together.at("the loss"))) refuse("the loss");
+  throw UsageError("the loss is not finite for any inputs that it was tried with",
+                   "these were numbers of both signs, small and large positive ones, and numbers "
+                   "from 0 to 1");
 }
 
 void try_row(const RowModel& given, const LossOptions& loss) {
@@ -159,7 +232,7 @@ void try_row(const RowModel& given, const LossOptions& loss) {
       known.set(unit.flow.gives[i].name, given[i]);
     }
   }
-  if (expression_of(loss) != nullptr) return check_samples_apart(row);
+  if (expression_of(loss) != nullptr) return try_expression(row);
   try {
     if (row.loss) {
       (void)row.loss(outputs, batch);

@@ -1,5 +1,6 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
+#include <troika/loss/expression.h>
 #include <troika/models/torchscript/options.h>
 #include <troika/models/torchscript/script_loss.h>
 #include <troika/models/torchscript/torchscript.h>
@@ -108,6 +109,8 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
     } catch (const UsageError& error) {
       origins.fail({"model.path"}, error.what(), error.hint());
     }
+    if (expression_of(loss) == nullptr) return;
+    place_errors_of_expressions(origins, [&] { check_torchscript_expression(model, loss); });
   }
 
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {

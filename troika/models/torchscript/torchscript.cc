@@ -377,9 +377,11 @@ void check_torchscript(const TorchscriptOptions& options, const LossOptions& los
   check_other_samples(options, loss.kind(), result, module, floating);
   check_units(script, script_units(options, script), outputs, inputs);
   check_trains(options, result, module, inputs);
-  if (expression_of(loss) != nullptr) {
-    check_samples_apart(row_of(options, loss, load(options), floating, 0));
-  }
+}
+
+void check_torchscript_expression(const TorchscriptOptions& options, const LossOptions& loss) {
+  const Script script = load(options);
+  try_expression(row_of(options, loss, script, type_of_file(script), 0));
 }
 
 std::vector<NamedTensor> script_tensors(const std::filesystem::path& path) {

@@ -15,6 +15,8 @@ namespace troika {
 // and returns what the loss takes, or its own, gives the same outputs twice in evaluation, and its
 // units give them as well.
 void check_torchscript(const TorchscriptOptions& options, const LossOptions& loss);
+// Tries the module with a loss that the recipe writes, as try_expression() does.
+void check_torchscript_expression(const TorchscriptOptions& options, const LossOptions& loss);
 
 // Returns the parameters and buffers of a file under their names, on the CPU. Throws UsageError as
 // load_script() does.
