@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,13 @@ std::vector<Microbatch> on_the_device(std::vector<Microbatch> microbatches, at::
 // heard nothing of this one then.
 bool refuses_input(const Error& error) {
   return error.code() == ExitCode::kUsage || error.code() == ExitCode::kData;
+}
+
+at::Tensor numbers_from(std::int64_t first, std::int64_t count) {
+  at::Tensor numbers = at::empty({count}, at::kLong);
+  auto* const each = numbers.mutable_data_ptr<std::int64_t>();
+  std::iota(each, each + count, first);
+  return numbers;
 }
 
 [[noreturn]] void refuse_without_targets(const std::string& what, const StepSums& sums) {
@@ -205,7 +213,7 @@ Microbatch ArrayModel::microbatch_of(const ArrayBatch& batch) const {
   microbatch.valid = targets_that_count(traits_.sample, microbatch.tensors);
   // No other sample of the step has the same draws.
   const std::int64_t first = static_cast<std::int64_t>(session_.rank()) << kSampleIndexBits;
-  microbatch.sample_ids = at::arange(first, first + batch.samples, at::kLong);
+  microbatch.sample_ids = numbers_from(first, batch.samples);
   microbatch.step = steps_ + 1;
   return microbatch;
 }
@@ -356,7 +364,7 @@ Microbatch ArrayModel::samples_to_predict(std::int64_t samples, const NamedArray
   Microbatch microbatch;
   microbatch.tensors =
       input_tensors(traits_.sample, samples, inputs, part_->arena().types().master);
-  microbatch.sample_ids = at::arange(samples, at::kLong);
+  microbatch.sample_ids = numbers_from(0, samples);
   microbatch.valid = samples;
   return microbatch;
 }
@@ -386,15 +394,22 @@ Tensors ArrayModel::outputs_of(Microbatch samples) const {
     }
     return outputs;
   }
-  Saved saved;
-  saved.mode = Mode::kEvaluate;
-  saved.wants_predictions = true;
-  saved.microbatch = to_device(std::move(samples), device_);
-  UnitHooks hooks;
-  for (const at::Tensor& each : stage_->forward({}, saved, hooks).tensors) {
+  const Microbatch there = to_device(std::move(samples), device_);
+  // The outputs alone: a forward pass also computes the loss, of targets that are not there.
+  std::optional<Tensors> found = stage_->differentiable(there);
+  for (const at::Tensor& each : found ? *found : forward_pass(there)) {
     outputs.push_back(to_host(each));
   }
   return outputs;
+}
+
+Tensors ArrayModel::forward_pass(const Microbatch& samples) const {
+  Saved saved;
+  saved.mode = Mode::kEvaluate;
+  saved.wants_predictions = true;
+  saved.microbatch = samples;
+  UnitHooks hooks;
+  return stage_->forward({}, saved, hooks).tensors;
 }
 
 void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& work) const {

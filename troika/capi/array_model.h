@@ -149,6 +149,8 @@ class ArrayModel {
   [[nodiscard]] Microbatch samples_to_predict(std::int64_t samples,
                                               const NamedArrays& inputs) const;
   [[nodiscard]] Tensors outputs_of(Microbatch samples) const;
+  // Returns the outputs of an evaluation of samples on the device.
+  [[nodiscard]] Tensors forward_pass(const Microbatch& samples) const;
   [[nodiscard]] static StepPart part_of(const LocalBatch& local);
   [[nodiscard]] std::vector<NamedTensor> values() const;
   // Returns the parameters, the buffers and the optimiser's state, in their memory.

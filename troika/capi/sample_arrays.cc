@@ -124,11 +124,15 @@ at::Tensor converted(const TensorSpec& spec, const at::Tensor& array, std::int64
 class ArraysByName {
  public:
   ArraysByName(const SampleSpec& sample, TensorRole role, const NamedArrays& arrays)
-      : specs_(specs_of(sample, role)), role_(word_of(role)), arrays_(arrays) {
+      : sample_(sample), role_(role), arrays_(arrays) {
     for (const NamedTensor& each : arrays) {
-      (void)spec_named(specs_, each.name, role_);
+      const bool known = std::ranges::any_of(sample.tensors, [&](const TensorSpec& spec) {
+        return spec.role == role && spec.name == each.name;
+      });
+      if (!known) (void)spec_named(specs_of(sample, role), each.name, word_of(role));
       if (std::ranges::count(arrays, each.name, &NamedTensor::name) == 1) continue;
-      throw UsageError(std::string(role_) + " " + quote(each.name, 200) + " is given twice");
+      throw UsageError(std::string(word_of(role)) + " " + quote(each.name, 200) +
+                       " is given twice");
     }
   }
 
@@ -137,7 +141,8 @@ class ArraysByName {
     const auto found = std::ranges::find(arrays_, spec.name, &NamedTensor::name);
     if (found == arrays_.end()) {
       if (!spec.optional) {
-        throw UsageError(title_of(spec) + " is missing", hint_of(specs_, role_));
+        throw UsageError(title_of(spec) + " is missing",
+                         hint_of(specs_of(sample_, role_), word_of(role_)));
       }
       left_out_ = left_out_.empty() ? spec.name : left_out_;
       return nullptr;
@@ -147,8 +152,8 @@ class ArraysByName {
   }
 
  private:
-  std::vector<TensorSpec> specs_;
-  std::string_view role_;
+  const SampleSpec& sample_;
+  TensorRole role_;
   const NamedArrays& arrays_;
   std::string left_out_;
 };
@@ -216,14 +221,19 @@ TensorMap sample_tensors(const SampleSpec& sample, const ArrayBatch& batch,
 
 TensorMap input_tensors(const SampleSpec& sample, std::int64_t samples, const NamedArrays& inputs,
                         at::ScalarType floating) {
-  ArrayBatch batch{samples, inputs, {}};
   check_samples(samples);
-  for (const TensorSpec& spec : specs_of(sample, TensorRole::kTarget)) {
-    if (spec.optional) continue;
-    batch.targets.push_back(
-        {spec.name, at::zeros(shape_for(spec, samples), type_for(spec, floating))});
+  ArraysByName given(sample, TensorRole::kInput, inputs);
+  TensorMap tensors;
+  for (const TensorSpec& spec : sample.tensors) {
+    if (spec.role == TensorRole::kInput) {
+      if (const at::Tensor* array = given.find(spec)) {
+        tensors.add(spec.name, converted(spec, *array, samples, floating));
+      }
+    } else if (!spec.optional) {
+      tensors.add(spec.name, at::zeros(shape_for(spec, samples), type_for(spec, floating)));
+    }
   }
-  return sample_tensors(sample, batch, floating);
+  return tensors;
 }
 
 std::string optional_arrays(const SampleSpec& sample, const TensorMap& tensors) {
