@@ -30,7 +30,7 @@ module troika
   public :: troika_session, troika_model, troika_options, troika_array, troika_tensor
   public :: troika_open, troika_open_mpi, troika_open_alone, troika_close, troika_rank, troika_size
   public :: troika_all_reduce, troika_broadcast, troika_barrier
-  public :: troika_model_create, troika_model_create_from_file, troika_model_free
+  public :: troika_model_create, troika_model_create_from_file, troika_model_set_name, troika_model_free
   public :: troika_model_step, troika_model_loss, troika_model_predict, troika_model_steps
   public :: troika_model_input_gradients
   public :: troika_model_learning_rate, troika_model_losses, troika_model_tensor_count, troika_model_tensor
@@ -276,6 +276,13 @@ contains
     character(*), intent(in) :: path
     type(troika_model), intent(out) :: model
     status = c_model_create_from_file(session%handle, trim(path) // c_null_char, model%handle)
+  end function
+
+  ! What errors call the model beside its number; an empty name takes it away.
+  integer function troika_model_set_name(model, name) result(status)
+    type(troika_model), intent(in) :: model
+    character(*), intent(in) :: name
+    status = c_model_set_name(model%handle, trim(name) // c_null_char)
   end function
 
   integer function troika_model_free(model) result(status)

@@ -108,6 +108,9 @@ int troika_barrier(troika_session* session, const char* label);
  * same parameters. */
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model);
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model);
+/* Not collective. What errors and flight recorders call the model beside its number, in place of
+ * the file of its recipe: "a step of model 2 'closure'". NULL takes the name away. */
+int troika_model_set_name(troika_model* model, const char* name);
 /* NULL is fine. */
 int troika_model_free(troika_model* model);
 

@@ -92,6 +92,11 @@ module troika_c
       character(kind=c_char) :: path(*)
       type(c_ptr) :: model
     end function
+    integer(c_int) function c_model_set_name(model, name) bind(c, name="troika_model_set_name")
+      import :: c_char, c_int, c_ptr
+      type(c_ptr), value :: model
+      character(kind=c_char) :: name(*)
+    end function
     integer(c_int) function c_model_free(model) bind(c, name="troika_model_free")
       import :: c_int, c_ptr
       type(c_ptr), value :: model

@@ -181,10 +181,12 @@ class Fortran(unittest.TestCase):
             self.assertEqual(found[title][:3], (2, found[title][1] and UNTOUCHED, error), title)
             self.assertEqual(found[title][3], found[title][3] if hint is None else hint, title)
         for title, (status, _, error, _) in found.items():
-            if title not in REFUSED and title not in ("late", "outputs too many", "no such reduction", "load no state"):
+            if title not in REFUSED and title not in ("late", "outputs too many", "no such reduction", "load no state", "not a number, by name"):
                 self.assertEqual((status, error), (0, ""), title)
         self.check_values({title: value for title, (_, value, _, _) in found.items()}, folder, rank, ranks)
         self.assertEqual((found["outputs too many"][0], found["outputs too many"][2]), (2, "output 'outputs' has 192 values for 64 samples"))
+        self.assertEqual(found["not a number, by name"][0], 6)
+        self.assertRegex(found["not a number, by name"][2], r"^the loss is not finite on ranks? 0.* at step 3 of model 2 'again'$")
         self.assertEqual(found["load no state"][0], 3)
         self.assertIn("points.safetensors' holds no state of training", found["load no state"][2])
         self.assertEqual(found["count the steps"][1], 2)

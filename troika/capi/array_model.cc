@@ -181,10 +181,14 @@ ArrayBatch ArrayModel::batch_of(const at::Tensor& inputs, const at::Tensor& targ
 void ArrayModel::agree(std::string_view call, const std::optional<Failure>& refusal,
                        const std::string& options) const {
   const std::string name = std::string(call) + " of model " + std::to_string(title_.number);
+  const bool named = !title_.name.empty();
+  const std::string remark = named ? quote(title_.name, 200) : title_.file;
+  const std::string label = named ? name + " (" + title_.name + ")" : "";
   const auto in_words = [&] { return options; };
   agree_on_call(session_,
                 {.name = name,
-                 .remark = title_.remark,
+                 .remark = remark,
+                 .label = label,
                  .options = options.empty() ? 0 : number_of_text(options),
                  .describe_options = in_words},
                 refusal);
@@ -306,7 +310,11 @@ void ArrayModel::refuse_nonfinite(const StepSums& sums, double norm) const {
   if (!sums.nonfinite_ranks.empty()) {
     what = "the loss is not finite on " + ranks_in_words(sums.nonfinite_ranks);
   }
-  throw NonFiniteError(what + " at step " + std::to_string(steps_),
+  what += " at step " + std::to_string(steps_);
+  if (!title_.name.empty()) {
+    what += " of model " + std::to_string(title_.number) + " " + quote(title_.name, 200);
+  }
+  throw NonFiniteError(what,
                        "look for a NaN in the arrays, lower optimizer.lr, or set "
                        "train.on_nonfinite = \"skip\"");
 }

@@ -24,15 +24,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troika {
 
-// What tells a model from the others of its session. `number` is the same on all ranks; `remark`,
-// such as the name of the recipe's file, need not be.
+// What tells a model from the others of its session. `number` is the same on all ranks; `file`, of
+// the recipe, and `name`, which the program gives, need not be.
 struct ModelTitle {
   int number = 1;
-  std::string remark = {};
+  std::string file = {};
+  std::string name = {};
 };
 
 class ArrayModel {
@@ -50,6 +52,10 @@ class ArrayModel {
   // the same on all ranks.
   ArrayModel(Session session, const ReadRecipe& read, ModelTitle title = {});
   ArrayModel(Session session, const Recipe& recipe);
+
+  // Sets what errors and flight recorders call the model beside its number, in place of the file of
+  // its recipe. Not collective.
+  void set_name(std::string name) { title_.name = std::move(name); }
 
   // Takes one step on all ranks' samples, and returns the mean loss before it. Collective. The
   // ranks' numbers of samples may differ, and be zero. Throws on every rank, and leaves the model

@@ -27,7 +27,7 @@ at::ScalarType floating_type(int type) {
 
 // What is wrong with an argument on one rank is told on all, from inside ArrayModel.
 int create(troika_session* session, const std::function<Recipe()>& read, troika_model** result,
-           const std::string& remark) {
+           const std::string& file) {
   if (result != nullptr) *result = nullptr;
   return guarded([&](CallerState& caller) {
     const std::shared_ptr<OpenSession> on = session_of(session);
@@ -37,7 +37,7 @@ int create(troika_session* session, const std::function<Recipe()>& read, troika_
       return read();
     };
     together(*on, [&] {
-      const ModelTitle title{++on->models_made, remark};
+      const ModelTitle title{++on->models_made, file};
       *result =
           handle_for(std::make_shared<OpenModel>(on, ArrayModel(on->session, checked, title)));
     });
@@ -45,7 +45,7 @@ int create(troika_session* session, const std::function<Recipe()>& read, troika_
 }
 
 // A recipe's file, as errors call its model beside its number: "(rod.toml)".
-std::string remark_of(const char* path) {
+std::string file_of(const char* path) {
   if (path == nullptr) return "";
   return "(" + std::filesystem::path(path).filename().string() + ")";
 }
@@ -158,7 +158,11 @@ int troika_model_create(troika_session* session, const char* recipe, troika_mode
 
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model) {
   return create(
-      session, [&] { return load_array_recipe(&need(path, "path")); }, model, remark_of(path));
+      session, [&] { return load_array_recipe(&need(path, "path")); }, model, file_of(path));
+}
+
+int troika_model_set_name(troika_model* model, const char* name) {
+  return guarded_on(model, [&](ArrayModel& own) { own.set_name(name == nullptr ? "" : name); });
 }
 
 int troika_model_free(troika_model* model) {

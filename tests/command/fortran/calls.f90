@@ -3,6 +3,7 @@
 !
 !   mpirun -n 2 ./calls FOLDER     (with points.toml and images.toml)
 program calls
+  use, intrinsic :: ieee_arithmetic, only: ieee_quiet_nan, ieee_value
   use, intrinsic :: ieee_exceptions, only: ieee_all, ieee_get_flag, ieee_get_halting_mode, ieee_set_flag
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   use mpi
@@ -70,12 +71,16 @@ contains
   subroutine state()
     type(troika_model) :: again
     integer(int64) :: steps
+    real(real64) :: nothing(3, points)
     call say("save the state", troika_model_save_state(model, trim(folder) // "/state.safetensors"))
     call say("create again", troika_model_create_from_file(session, trim(folder) // "/points.toml", again))
     call say("load the state", troika_model_load_state(again, trim(folder) // "/state.safetensors"))
     call say("count the steps", troika_model_steps(again, steps), real(steps, real64))
     call say("loss with the state", troika_model_loss(again, x, y, points, loss), loss)
     call say("load no state", troika_model_load_state(again, trim(folder) // "/points.safetensors"))
+    nothing = ieee_value(nothing, ieee_quiet_nan)
+    call say("name", troika_model_set_name(again, "again  "))
+    call say("not a number, by name", troika_model_step(again, nothing, y))
     call free_model(again)
   end subroutine
 
