@@ -82,6 +82,51 @@ RANK_TEST(CApiCalls, OfModelsInAnotherOrderAreRefused, 3) {
   with_each_engine(rank, step_models_in_another_order);
 }
 
+// Names that the program gives stand beside the numbers, on each rank its own.
+void step_named_models_in_another_order(Rank& rank, const Open& open) {
+  TwoModels models(open);
+  EXPECT_EQ(troika_model_set_name(models.first, "bulk"), TROIKA_OK);
+  EXPECT_EQ(troika_model_set_name(models.second, "closure"), TROIKA_OK);
+  const double before = predicted(models.first);
+  expect_told(step(rank.index() == 1 ? models.second : models.first), TROIKA_RENDEZVOUS,
+              "the ranks have made different calls: a step of model 1 'bulk' on rank 0, a step of "
+              "model 2 'closure' on rank 1");
+  EXPECT_EQ(predicted(models.first), before);
+  models.close();
+}
+
+RANK_TEST(CApiCalls, NameTheModels, 2) {
+  with_each_engine(rank, step_named_models_in_another_order);
+}
+
+// Also where a rank does not come, in its error as in flight recorders.
+RANK_TEST(CApiCalls, NameTheModelThatWaits, 2) {
+  const bool late = rank.index() == 1;
+  TwoModels models([&] { return open_session(rank, late ? 30 : 0.5); });
+  EXPECT_EQ(troika_model_set_name(models.first, "bulk"), TROIKA_OK);
+  EXPECT_EQ(troika_model_set_name(models.second, "closure"), TROIKA_OK);
+  EXPECT_EQ(troika_model_set_name(models.second, nullptr), TROIKA_OK);  // it has none any more
+  if (late) {
+    rank.wait_for_all("rank 0 has waited");
+  } else {
+    EXPECT_EQ(step(models.first), TROIKA_RENDEZVOUS);
+    EXPECT_THAT(std::string(troika_last_error()),
+                testing::HasSubstr("all_reduce 'a step of model 1 (bulk)'"));
+    EXPECT_EQ(step(models.second), TROIKA_RENDEZVOUS);
+    rank.wait_for_all("rank 0 has waited");
+  }
+  EXPECT_EQ(troika_model_free(models.first), TROIKA_OK);
+  EXPECT_EQ(troika_model_free(models.second), TROIKA_OK);
+  EXPECT_EQ(troika_model_set_name(models.first, "bulk"), TROIKA_USAGE);
+  EXPECT_STREQ(troika_last_error(), "model is freed already");
+  if (late) {
+    double value = 0;
+    EXPECT_EQ(troika_all_reduce(models.session, &value, 1, TROIKA_DOUBLE, TROIKA_SUM, nullptr),
+              TROIKA_RENDEZVOUS);
+  }
+  EXPECT_EQ(troika_close(models.session), TROIKA_OK) << troika_last_error();
+}
+
 void make_other_calls(Rank& rank, const Open& open) {
   TwoModels models(open);
   double value = 1;
@@ -224,6 +269,7 @@ RANK_FUNCTION(compares_calls_over_mpi) {
   const OwnMpi mpi(OwnMpi::Threads::kAll);
   const Open open = [&] { return open_session_over(mpi, "mpi"); };
   step_models_in_another_order(rank, open);
+  step_named_models_in_another_order(rank, open);
   make_other_calls(rank, open);
   give_other_arguments(rank, open);
   give_wrong_weights(rank, open);
