@@ -47,8 +47,9 @@ TEST(CudaPlugin, HasKernelsOfOurOperators) {
     EXPECT_EQ(composites.erase(name), 1) << name;
   }
   // What is left to the composite there.
-  EXPECT_THAT(composites, testing::ElementsAre("cross_entropy_gradient_of_slice_",
-                                               "cross_entropy_of_slices", "cross_entropy_slice"));
+  EXPECT_THAT(composites,
+              testing::ElementsAre("cross_entropy_gradient_of_slice_", "cross_entropy_of_slices",
+                                   "cross_entropy_slice", "swiglu", "swiglu_backward"));
 }
 
 TEST(CudaPlugin, StatesWhatItWasBuiltFor) {

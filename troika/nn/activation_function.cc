@@ -44,14 +44,4 @@ at::Tensor apply_backward(ActivationFunction kind, const at::Tensor& gradient,
   throw InternalError("internal error: swiglu takes two inputs");
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return at::silu(gate).mul_(up);
-}
-
-SwiGluGradients swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
-                                const at::Tensor& up) {
-  at::Tensor dup = at::silu(gate).mul_(gradient);
-  return {at::silu_backward(gradient * up, gate), std::move(dup)};
-}
-
 }  // namespace troika

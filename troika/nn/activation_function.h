@@ -11,19 +11,10 @@ enum class ActivationFunction { kSwiGlu, kGelu, kGeluTanh, kRelu, kTanh };
 template <>
 std::span<const std::string_view> names_of<ActivationFunction>();
 
-// Applies gelu (exact), gelu_tanh, relu or tanh. swiglu takes two inputs: see below.
+// Applies gelu (exact), gelu_tanh, relu or tanh. swiglu takes two inputs: see ops/swiglu.h.
 [[nodiscard]] at::Tensor apply(ActivationFunction kind, const at::Tensor& input);
 // Returns the input gradient. `output` is the result of apply() for `input`.
 [[nodiscard]] at::Tensor apply_backward(ActivationFunction kind, const at::Tensor& gradient,
                                         const at::Tensor& input, const at::Tensor& output);
-
-// Returns silu(gate) x up (Shazeer 2020).
-[[nodiscard]] at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-
-struct SwiGluGradients {
-  at::Tensor gate, up;
-};
-[[nodiscard]] SwiGluGradients swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
-                                              const at::Tensor& up);
 
 }  // namespace troika

@@ -12,6 +12,7 @@
 #include <troika/ops/product.h>
 #include <troika/ops/rotary.h>
 #include <troika/ops/sums.h>
+#include <troika/ops/swiglu.h>
 
 #include <array>
 #include <string_view>
@@ -38,6 +39,8 @@ constexpr std::array kSchemas = {
     "cross_entropy_of_slices(Tensor slices, Tensor targets) -> Tensor",
     "cross_entropy_gradient_of_slice_(Tensor(a!) logits, Tensor targets, int first_class,"
     " Tensor slices, float scale) -> ()",
+    "swiglu(Tensor gate, Tensor up) -> Tensor",
+    "swiglu_backward(Tensor gradient, Tensor gate, Tensor up) -> (Tensor, Tensor)",
     "dropout(Tensor input, Tensor sample_ids, int first, int per_sample, float probability,"
     " int key) -> Tensor",
     "add_rows_(Tensor(a!) table, Tensor indices, Tensor rows) -> ()",
@@ -68,6 +71,8 @@ void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(cross_entropy_slice);
   TROIKA_REGISTER(cross_entropy_of_slices);
   TROIKA_REGISTER(cross_entropy_gradient_of_slice_);
+  TROIKA_REGISTER(swiglu);
+  TROIKA_REGISTER(swiglu_backward);
   TROIKA_REGISTER(dropout);
   TROIKA_REGISTER(add_rows_);
   TROIKA_REGISTER(rotate_);
@@ -205,6 +210,16 @@ void cross_entropy_gradient_of_slice_(const at::Tensor& logits, const at::Tensor
                                       std::int64_t first_class, const at::Tensor& slices,
                                       double scale) {
   TROIKA_CALL(cross_entropy_gradient_of_slice_, logits, targets, first_class, slices, scale);
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return TROIKA_CALL(swiglu, gate, up);
+}
+
+SwiGluInputGradients swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
+                                     const at::Tensor& up) {
+  auto [of_gate, of_up] = TROIKA_CALL(swiglu_backward, gradient, gate, up);
+  return {std::move(of_gate), std::move(of_up)};
 }
 
 at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, double probability,

@@ -77,6 +77,16 @@ TEST_P(Composite, LayerNorm) {
   }
 }
 
+TEST_P(Composite, SwiGlu) {
+  const at::Tensor gate = values({13, 70}, "gate", GetParam()) * 4;
+  const at::Tensor up = values({13, 70}, "up", GetParam()), dy = values({13, 70}, "dy", GetParam());
+  expect_near(composite::swiglu(gate, up), cpu::swiglu(gate, up));
+  const auto [of_gate, of_up] = cpu::swiglu_backward(dy, gate, up);
+  const auto [of_gate_too, of_up_too] = composite::swiglu_backward(dy, gate, up);
+  expect_near(of_gate_too, of_gate);
+  expect_near(of_up_too, of_up);
+}
+
 TEST_P(Composite, Sums) {
   const at::Tensor x = values({13, 7}, "x", GetParam()), exact = x.to(at::kDouble);
   const at::Tensor squares = square_sums({x, x[0]});

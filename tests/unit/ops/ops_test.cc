@@ -10,6 +10,7 @@
 #include <troika/ops/embedding.h>
 #include <troika/ops/norm.h>
 #include <troika/ops/rotary.h>
+#include <troika/ops/swiglu.h>
 
 #include <cmath>
 #include <limits>
@@ -61,6 +62,34 @@ TEST(RmsNorm, ComputesLowPrecisionInFloat) {
   const at::Tensor expected = plain_rms_norm(x.to(at::kFloat), weight, 1e-5).to(at::kBFloat16);
   EXPECT_EQ(result.output.scalar_type(), at::kBFloat16);
   EXPECT_LT(distance(result.output, expected), 0.02);
+}
+
+TEST(SwiGlu, IsThePlainFormulaWithItsGradient) {
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{1}, {131, 37}, {0, 4}, {3, 20000}}) {
+    const at::Tensor gate = (values(shape, "gate") * 4).requires_grad_();
+    const at::Tensor up = values(shape, "up").requires_grad_(), dy = values(shape, "dy");
+    const at::Tensor expected = gate * at::sigmoid(gate) * up;
+    const auto gradients = torch::autograd::grad({expected}, {gate, up}, {dy});
+    const at::Tensor g = gate.detach(), u = up.detach();
+    const auto own = ops::swiglu_backward(dy, g, u);
+    EXPECT_TRUE(ops::swiglu(g, u).allclose(expected, 1e-14, 1e-14));
+    EXPECT_TRUE(own.gate.allclose(gradients[0], 1e-13, 1e-13));
+    EXPECT_TRUE(own.up.allclose(gradients[1], 1e-14, 1e-14));
+  }
+}
+
+TEST(SwiGlu, IsZeroOrLinearFarOut) {
+  const at::Tensor gate = at::tensor({-0x1p100, -800.0, 0.0, 800.0, 0x1p100}, at::kDouble);
+  const at::Tensor up = at::full({5}, 3, at::kDouble), dy = at::full({5}, 2, at::kDouble);
+  const at::Tensor linear = at::tensor({0.0, 0.0, 0.0, 800.0, 0x1p100}, at::kDouble);
+  EXPECT_TRUE(ops::swiglu(gate, up).equal(3 * linear));
+  const auto own = ops::swiglu_backward(dy, gate, up);
+  EXPECT_TRUE(own.gate.equal(at::tensor({0.0, 0.0, 3.0, 6.0, 6.0}, at::kDouble)));
+  EXPECT_TRUE(own.up.equal(2 * linear));
+  const at::Tensor nan = at::full({1}, NAN, at::kFloat), one = at::ones({1});
+  EXPECT_TRUE(ops::swiglu(nan, one).isnan().all().item<bool>());
+  EXPECT_TRUE(ops::swiglu_backward(one, nan, one).gate.isnan().all().item<bool>());
 }
 
 TEST(Rotary, TurnsByPositionTimesFrequencyAndBack) {
@@ -273,6 +302,9 @@ TEST(Strides, OfInputsDoNotMatter) {
   const auto same = ops::rms_norm_backward(turned, turned, spread, norm.reciprocal);
   EXPECT_TRUE(same.input.equal(back.input));
   EXPECT_TRUE(same.weight.equal(back.weight));
+
+  EXPECT_TRUE(ops::swiglu(turned, x).equal(ops::swiglu(x, x)));
+  EXPECT_TRUE(ops::swiglu_backward(x, x, turned).gate.equal(ops::swiglu_backward(x, x, x).gate));
 
   const at::Tensor ones = at::ones({1}, at::kLong).expand({6}), dense = at::ones({6}, at::kLong);
   const at::Tensor table = ops::rotary_table(4, 4, 100, at::kDouble);

@@ -5,6 +5,7 @@
 #include <troika/nn/activation_function.h>
 #include <troika/ops/dropout.h>
 #include <troika/ops/rotary.h>
+#include <troika/ops/swiglu.h>
 
 #include <cmath>
 
@@ -241,7 +242,7 @@ at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const 
   state.up = up_.forward(tokens);
   if (gate_) {
     state.gate = gate_->forward(tokens);
-    state.activated = swiglu(state.gate, state.up);
+    state.activated = ops::swiglu(state.gate, state.up);
   } else {
     state.activated = apply(options_.activation, state.up);
   }
@@ -265,7 +266,7 @@ at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradi
   const at::Tensor activated = down_.backward_input(state.d_down);
   at::Tensor input;
   if (gate_) {
-    auto [gate, up] = swiglu_backward(activated, state.gate, state.up);
+    auto [gate, up] = ops::swiglu_backward(activated, state.gate, state.up);
     state.d_gate = std::move(gate);
     state.d_up = std::move(up);
     input = up_.backward_input(state.d_up).add_(gate_->backward_input(state.d_gate));
