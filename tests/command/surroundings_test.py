@@ -9,10 +9,12 @@ import pty
 import signal
 import struct
 import subprocess
+import unittest
 
 import command
 from command import ENDLESS, CommandTest, state_of, wait_until
 from launchers import environment, need_programs
+from memory_test import SANITIZED
 
 DONE, USAGE, RANK_DIED, STORAGE = 0, 2, 5, 7
 ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1"}
@@ -110,6 +112,16 @@ class Files(Surroundings):
         done = self.shell('ulimit -f 8; "$@"', "launch", "--ranks", 1, "--", "sh", "-c",
                           "head -c 100000 /dev/zero > big; kill -XFSZ $$")
         self.fails(done, STORAGE, "signal 25 (SIGXFSZ)", "ulimit -f")
+
+
+class Memory(Surroundings):
+    @unittest.skipIf(SANITIZED, "a sanitizer needs more addresses, and memory is not kept under one")
+    def test_under_a_limit_of_addresses_no_memory_is_kept(self):
+        """Nor are addresses reserved for it."""
+        for limit, keeps in (("30000000", False), ("unlimited", True)):
+            done = self.shell(f'ulimit -v {limit}; "$@"', *TRAIN, "--overwrite", "--ranks", 2)
+            self.assertEqual(done.status, DONE, str(done))
+            self.assertEqual([line["cached_tensor_bytes"] > 0 for line in self.metrics()], 3 * [keeps])
 
 
 class Kernel(Surroundings):

@@ -21,6 +21,12 @@
 namespace troika {
 namespace {
 
+#ifdef TROIKA_SANITIZED  // it would not see what is wrong with a block that is used again
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
 // The C library keeps smaller ones, and hands them out faster.
 constexpr std::size_t kSmallestReused = std::size_t{64} << 10;
 
@@ -120,15 +126,13 @@ std::size_t addresses_to_reserve() {
 }
 
 void make_heap() {
-  if (has_limited_addresses()) return;
-#ifndef TROIKA_SANITIZED  // a sanitizer would not see what is wrong with a block that is used again
+  if (kIsSanitized || has_limited_addresses()) return;
   auto heap =
       std::make_unique<BlockHeap>(addresses_to_reserve(), [] { return is_memory_scarce(); });
   g_heap = heap.release();
   // A child must not find the heap as another thread of its parent has half changed it.
   ::pthread_atfork([] { g_heap.load()->lock(); }, [] { g_heap.load()->unlock(); },
                    [] { g_heap.load()->unlock(); });
-#endif
 }
 
 }  // namespace
