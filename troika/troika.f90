@@ -411,7 +411,7 @@ contains
     type(refusal) :: why
     named = c_null_ptr
     value = -1
-    if (present(component)) value = max(component, 1) - 1
+    if (present(component)) value = component - 1
     if (present(output)) then
       name = trim(output) // c_null_char
       named = c_loc(name)
@@ -419,6 +419,12 @@ contains
     count = samples_of(model%handle, inputs, samples)
     call arrays_in_c(model%handle, troika_input, inputs, count, inputs_in_c, why)
     call arrays_in_c(model%handle, troika_input, gradients, count, gradients_in_c, why)
+    if (present(component)) then
+      if (component < 1) then
+        why%error = "component is less than 1"
+        why%hint = "components are counted from 1, in the order of the array; without one it is the sum of all"
+      end if
+    end if
     if (allocated(why%error)) then
       status = c_refuse(model%handle, call_predict, why%error, why%hint)
     else

@@ -75,7 +75,7 @@ static void drift(Walkers* walkers) {
 static void train(Walkers* walkers, troika_model* model, double* first, double* last) {
   const troika_array inputs[] = {{"features", walkers->position, 2 * kWalkers, TROIKA_DOUBLE}};
   const troika_array targets[] = {{"energies", walkers->energy, kWalkers, TROIKA_DOUBLE},
-                                  {"pulls", walkers->force, 2 * kWalkers, TROIKA_DOUBLE}};
+                                  {"reference_forces", walkers->force, 2 * kWalkers, TROIKA_DOUBLE}};
   for (int step = 0; step < kSteps; ++step) {
     if (step % kRestart == 0) start(walkers);
     check(troika_model_step_arrays(model, inputs, 1, targets, 2, kWalkers, last));

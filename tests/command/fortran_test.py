@@ -88,6 +88,7 @@ REFUSED = {
     "samples first": ("input 'images' is (4, 8, 8, 2), not (8, 8, 2, 4)", COLUMN),
     "images too few": ("input 'images' has 384 values for 4 samples", "one sample has 128 values: the array is (8, 8, 2, 4)"),
     "classes that are none": ("target 'targets': sample 2 has 3, not a whole number from 0 to 2", None),
+    "no component": ("component is less than 1", "components are counted from 1, in the order of the array; without one it is the sum of all"),
     "slopes too few": ("input 'features' has 2 values for 64 samples", "one sample has 3 values: the array is (3, 64)"),
     # What the last rank alone has wrong.
     "one rank turned": ("input 'features' is (64, 3), not (3, 64)", COLUMN),

@@ -35,6 +35,8 @@ const WrongOption kWrongOptions[] = {
     {[](troika_options& options) { options.rendezvous_timeout_seconds = 1e300; },
      "a time-out of 1e+300 s is longer than 1e+07 s"},
     {[](troika_options& options) { options.threads = -2; }, "a negative number of threads: -2"},
+    {[](troika_options& options) { options.threads = 100000; },
+     "100000 threads are more than 16 for each core"},
 };
 
 void expect_sum(Rank& rank, troika_session* session) {

@@ -89,6 +89,13 @@ SessionOptions session_options(const troika_options* given) {
   if (given->threads < 0) {
     throw UsageError("a negative number of threads: " + std::to_string(given->threads));
   }
+  // OpenMP ends the process where it cannot start as many.
+  constexpr int kOfCore = 16;
+  if (const int most = kOfCore * std::max(1, usable_cores()); given->threads > most) {
+    throw UsageError(std::to_string(given->threads) + " threads are more than " +
+                         std::to_string(kOfCore) + " for each core, " + std::to_string(most),
+                     "a thread for each core is the most that is of use");
+  }
   if (given->recorders != nullptr) options.recorders = given->recorders;
   return options;
 }

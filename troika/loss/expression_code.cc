@@ -45,12 +45,45 @@ def squared_error(value: Tensor, target: Tensor) -> Tensor:
 )";
 
 // Words that no tensor can have as its name.
-constexpr std::array<std::string_view, 39> kTaken = {
-    "False",   "None",     "True",     "and",    "as",         "assert",       "async",  "await",
-    "break",   "class",    "continue", "def",    "del",        "elif",         "else",   "except",
-    "finally", "for",      "from",     "global", "if",         "import",       "in",     "is",
-    "lambda",  "nonlocal", "not",      "or",     "pass",       "raise",        "return", "try",
-    "while",   "with",     "yield",    "torch",  "derivative", "squared_error", "sample_weights"};
+constexpr std::array<std::string_view, 39> kTaken = {"False",
+                                                     "None",
+                                                     "True",
+                                                     "and",
+                                                     "as",
+                                                     "assert",
+                                                     "async",
+                                                     "await",
+                                                     "break",
+                                                     "class",
+                                                     "continue",
+                                                     "def",
+                                                     "del",
+                                                     "elif",
+                                                     "else",
+                                                     "except",
+                                                     "finally",
+                                                     "for",
+                                                     "from",
+                                                     "global",
+                                                     "if",
+                                                     "import",
+                                                     "in",
+                                                     "is",
+                                                     "lambda",
+                                                     "nonlocal",
+                                                     "not",
+                                                     "or",
+                                                     "pass",
+                                                     "raise",
+                                                     "return",
+                                                     "try",
+                                                     "while",
+                                                     "with",
+                                                     "yield",
+                                                     "torch",
+                                                     "derivative",
+                                                     "squared_error",
+                                                     "sample_weights"};
 
 bool is_word(const std::string& name) {
   const auto is_letter = [](char c) {
@@ -65,9 +98,10 @@ void check_names(const std::vector<std::string>& names) {
   std::set<std::string> known;
   for (const std::string& name : names) {
     if (!is_word(name)) {
-      throw UsageError(quote(name, 200) + " is no name that an expression can use",
-                       "names are letters, digits and _, and no words of Python; torch, derivative, "
-                       "squared_error and sample_weights are taken");
+      throw UsageError(
+          quote(name, 200) + " is no name that an expression can use",
+          "names are letters, digits and _, and no words of Python; torch, derivative, "
+          "squared_error and sample_weights are taken");
     }
     if (known.insert(name).second) continue;
     throw UsageError("two tensors are called " + quote(name, 200) + " in the expressions",
@@ -223,8 +257,9 @@ at::Tensor Expressions::loss(const TensorMap& known) const {
   const std::int64_t samples = values.front().size(0);
   at::Tensor loss = (*code_->loss)(values);
   if (!loss.is_floating_point()) {
-    throw UsageError(std::string("value gives numbers of type ") + c10::toString(loss.scalar_type()),
-                     "a loss is of floating-point numbers");
+    throw UsageError(
+        std::string("value gives numbers of type ") + c10::toString(loss.scalar_type()),
+        "a loss is of floating-point numbers");
   }
   if (loss.dim() == 1 && loss.size(0) == samples) return loss;
   throw UsageError("value gives " + shape_text(loss.sizes()) + " for " + plural(samples, "sample") +

@@ -39,6 +39,10 @@ struct Comparison {
   [[nodiscard]] bool agrees() const { return first_difference.empty(); }
 };
 
+// Returns the tensors of a batch with targets that are missing (NaN) as 0, and where these are as
+// tensors of their own: NaN equals nothing, and what is missing in both runs is the same.
+[[nodiscard]] std::vector<NamedTensor> with_missing_apart(std::vector<NamedTensor> tensors);
+
 class RunComparison {
  public:
   // Compares in `order`: global names of the parameters in the order of the model (see

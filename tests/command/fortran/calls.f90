@@ -63,6 +63,9 @@ contains
     call say("below", troika_model_predict(model, moved, points, below))
     call say("slope", troika_ok, slopes(1, 1) - (above(1, 1) - below(1, 1)) / (2 * h))
     small = untouched
+    slopes = untouched
+    call say("no component", troika_model_input_gradients(model, [troika_array("features", x)], &
+        [troika_array("features", slopes)], component=0), slopes(1, 1))
     call say("slopes too few", troika_model_input_gradients(model, [troika_array("features", x)], &
         [troika_array("features", small)]), small(1))
   end subroutine

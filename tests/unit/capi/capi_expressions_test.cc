@@ -24,8 +24,8 @@ output_dim = 1
 activation = "tanh"
 loss = "expression"
 [loss]
-targets = { energies = {}, pulls = { shape = [2] } }
-value = "squared_error(energy, energies) + squared_error(forces, pulls)"
+targets = { energies = {}, reference_forces = { shape = [2] } }
+value = "squared_error(energy, energies) + squared_error(forces, reference_forces)"
 [loss.quantities]
 energy = { value = "outputs[:, 0]" }
 forces = { value = "-derivative(energy, features)", shape = [2] }
@@ -50,8 +50,9 @@ class CExpressions : public ::testing::Test {
         << troika_last_error();
   }
   int step(double* loss) {
-    const troika_array targets[] = {{"energies", energies_.data(), kPoints, TROIKA_DOUBLE},
-                                    {"pulls", pulls_.data(), 2 * kPoints, TROIKA_DOUBLE}};
+    const troika_array targets[] = {
+        {"energies", energies_.data(), kPoints, TROIKA_DOUBLE},
+        {"reference_forces", pulls_.data(), 2 * kPoints, TROIKA_DOUBLE}};
     return troika_model_step_arrays(model_, &inputs_, 1, targets, 2, kPoints, loss);
   }
 

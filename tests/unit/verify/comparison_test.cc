@@ -48,6 +48,16 @@ TEST(Comparison, AllowsTauOfEachTensorAndAFloorOfTheLargest) {
   EXPECT_FALSE(compared(two(1, 100), two(1 + 1e-15, 100), Tolerance::same_bits()).agrees());
 }
 
+TEST(Comparison, TargetsMissingInBothAreEqual) {
+  const double missing = std::numeric_limits<double>::quiet_NaN();
+  const auto batch = [&](double first, double second) {
+    return with_missing_apart({{"b", at::tensor({1.0, first, second}, at::kDouble)}});
+  };
+  EXPECT_TRUE(compared(batch(missing, 2), batch(missing, 2), Tolerance::same_bits()).same_bits);
+  EXPECT_FALSE(compared(batch(missing, 2), batch(0, 2), Tolerance::same_bits()).agrees());
+  EXPECT_FALSE(compared(batch(missing, 2), batch(2, missing), Tolerance::same_bits()).agrees());
+}
+
 TEST(Comparison, NamesTheFirstInTheOrderOfTheModelAndTheLargest) {
   const Comparison found = compared(two(1, 1), two(1.1, 1.5));
   EXPECT_EQ(found.first_difference, "gradients of step 1: b");

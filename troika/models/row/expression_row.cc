@@ -76,7 +76,8 @@ UnitLoss loss_with(SharedExpressions expressions) {
     const at::Tensor* const weights = microbatch.tensors.find(kSampleWeights);
     if (weights == nullptr) {
       // Each sample counts, whatever targets it has.
-      return LossTerms{losses.sum(), at::full({}, losses.size(0), losses.options().requires_grad(false))};
+      return LossTerms{losses.sum(),
+                       at::full({}, losses.size(0), losses.options().requires_grad(false))};
     }
     const LossTargets weighted(losses.detach(), *weights, microbatch.sample_ids);
     weighted.check_weights();

@@ -189,7 +189,9 @@ Microbatch moved(Microbatch batch, int time) {
   for (NamedTensor& each : batch.tensors) {
     if (!each.tensor.is_floating_point() || time == 0) continue;
     const at::Tensor positive = each.tensor.abs();
-    each.tensor = time == 1 ? positive + 0.1 : time == 2 ? 10 + 10 * positive : at::fmod(positive / 4, 1);
+    each.tensor = time == 1   ? positive + 0.1
+                  : time == 2 ? 10 + 10 * positive
+                              : at::fmod(positive / 4, 1);
   }
   return batch;
 }
