@@ -199,6 +199,12 @@ class RefusedExpressions(CommandTest):
                 ("expected ] but found ')'", "outputs[:, 0"),
                 ("undefined value derivative", "derivative(e, features)[:, 0]"),
                 ("value gives [] for 2 samples", "e.mean()"),
+                ("the loss of a sample depends on other samples", "(torch.log(features[:, 0:1]) + outputs - energy).square().mean(1)"),
+                ("the loss depends on no parameter", "squared_error(e.detach(), energy)"),
+                ("the loss has no gradient: derivative for aten::floor_divide", "e.square() // 2"),
+                ("the loss is another each time", "e * torch.rand_like(e)"),
+                ("the loss is not finite for any inputs", "torch.log(-features[:, 0].square()) * e"),
+                ("value gives numbers of type Long", "e.long()"),
                 ("'3.0' gives no tensor", "3.0")):
             with self.subTest(value=value):
                 self.refused(line, f"loss.value={json.dumps(value)}")
@@ -214,8 +220,15 @@ class RefusedExpressions(CommandTest):
             with self.subTest(value=value):
                 self.refused(line, 'loss.value="q"', f"loss.quantities={{ q = {{ value = {json.dumps(value)} }} }}")
 
+    def test_the_line_is_that_of_the_expression(self):
+        text = (self.folder / "recipe.toml").read_text()
+        (self.folder / "recipe.toml").write_text(text.replace("-derivative(e,", "-derivative(f,"))
+        line = text[:text.index("-derivative(e,")].count("\n") + 1
+        self.refused(f"recipe.toml:{line}: [loss] quantities.forces.value: undefined value f")
+
     def test_what_does_not_go_with_it(self):
         self.refused("two tensors are called 'energy'", 'loss.quantities={ energy = { value = "outputs[:, 0]" } }')
+        self.refused("'sample_weights' is no name", 'loss.targets={ energy = {}, pull = { shape = [2] }, sample_weights = {} }')
         self.refused("'sin(x)' is no name", 'loss.targets={ "sin(x)" = {} }')
         self.refused("'rmse' judges outputs as a loss takes them, and loss = \"expression\" takes none", 'train.metrics=["rmse"]')
         self.refused("kind = \"mlp\" does not split its layers", "parallel.tensor=2")

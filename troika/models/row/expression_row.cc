@@ -18,8 +18,10 @@ bool is_target(const TensorSpec& spec) {
   return spec.role == TensorRole::kTarget && spec.name != kSampleWeights;
 }
 
-std::vector<std::string> target_names(const SampleSpec& sample) {
+std::vector<std::string> target_names(const SampleSpec& sample, const ExpressionOptions& options) {
   std::vector<std::string> names;
+  for (const ExpressionTarget& each : options.targets) names.push_back(each.name);
+  if (!names.empty()) return names;
   for (const TensorSpec& each : sample.tensors) {
     if (is_target(each)) names.push_back(each.name);
   }
@@ -102,8 +104,8 @@ RowModel with_expression(RowModel row, const LossOptions& loss) {
   std::vector<std::string> inputs = unit.flow.takes, outputs;
   if (inputs.empty()) inputs.push_back(row.sample.input().name);
   for (const UnitTensor& each : unit.flow.gives) outputs.push_back(each.name);
-  const auto expressions =
-      std::make_shared<const Expressions>(*options, inputs, outputs, target_names(row.sample));
+  const auto expressions = std::make_shared<const Expressions>(*options, inputs, outputs,
+                                                               target_names(row.sample, *options));
   const std::optional<at::ScalarType> type = unit.flow.gives.front().type;
   unit.make = [make = std::move(unit.make), expressions, type] {
     UnitModule made = make();
