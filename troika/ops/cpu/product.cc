@@ -1,5 +1,6 @@
-// The gradient of a weight on the host: factors of few bits are multiplied and summed in fp32,
-// straight into the sum, so that no product as large as a weight is written beside it.
+// The gradient of a weight on the host: bf16 factors are multiplied and summed in fp32, straight
+// into the sum, so that no product as large as a weight is written beside it. A product of fp16
+// factors is rounded to fp16, where it overflows as the loss scale expects.
 #include <ATen/ATen.h>
 #include <ATen/cpu/Utils.h>
 #include <dlfcn.h>
@@ -69,14 +70,13 @@ void add_product_of_copies(const at::Tensor& sum, const at::Tensor& left, const 
 
 void add_product_(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right,
                   bool overwrites) {
-  if (!is_of_few_bits(left) || sum.scalar_type() != at::kFloat) {
+  if (left.scalar_type() != at::kBFloat16 || sum.scalar_type() != at::kFloat) {
     return composite::add_product_(sum, left, right, overwrites);
   }
   // Zeroing and adding is faster than MKL's own overwriting.
   if (overwrites) sum.zero_();
   if (sum.numel() == 0 || left.numel() == 0) return;
-  const bool has_tiles = left.scalar_type() == at::kBFloat16 && bf16_product() != nullptr;
-  if (has_tiles && sum.is_contiguous() && fits_int(sum) && fits_int(left)) {
+  if (bf16_product() != nullptr && sum.is_contiguous() && fits_int(sum) && fits_int(left)) {
     const at::Tensor left_rows = in_rows(left), right_rows = in_rows(right);
     if (!sum.is_meta()) add_bf16_product(sum, left_rows, right_rows);
   } else {
