@@ -48,7 +48,7 @@ struct ExpressionOptions {
 
 // Calls `act`. A UsageError that begins with the key of an expression, as
 // "quantities.forces.value: ...", is thrown again with the place of that key.
-void place_errors_of_expressions(const Origins& origins, FunctionRef<void()> act);
+void locate_expression_errors(const Origins& origins, FunctionRef<void()> act);
 
 // The compiled expressions of one model. Const access is thread-safe.
 class Expressions {

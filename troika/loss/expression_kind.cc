@@ -63,7 +63,7 @@ const ExpressionOptions* expression_of(const LossOptions& loss) {
   return &loss.kind() == &expression_kind() ? &loss.options().as<ExpressionOptions>() : nullptr;
 }
 
-void place_errors_of_expressions(const Origins& origins, FunctionRef<void()> act) {
+void locate_expression_errors(const Origins& origins, FunctionRef<void()> act) {
   try {
     act();
   } catch (const UsageError& error) {

@@ -78,7 +78,7 @@ class MlpKind final : public Declared<ModelKind, MlpOptions> {
   void check_ready(const Options& options, const LossOptions& loss,
                    const Origins& origins) const override {
     if (expression_of(loss) == nullptr) return;
-    place_errors_of_expressions(origins, [&] { try_row(row(options, loss), loss); });
+    locate_expression_errors(origins, [&] { try_row(row(options, loss), loss); });
   }
 
   [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,

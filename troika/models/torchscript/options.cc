@@ -110,7 +110,7 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
       origins.fail({"model.path"}, error.what(), error.hint());
     }
     if (expression_of(loss) == nullptr) return;
-    place_errors_of_expressions(origins, [&] { check_torchscript_expression(model, loss); });
+    locate_expression_errors(origins, [&] { check_torchscript_expression(model, loss); });
   }
 
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
