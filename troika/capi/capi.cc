@@ -91,10 +91,11 @@ SessionOptions session_options(const troika_options* given) {
   }
   // OpenMP ends the process where it cannot start as many.
   constexpr int kOfCore = 16;
-  if (const int most = kOfCore * std::max(1, usable_cores()); given->threads > most) {
+  if (const int cores = usable_cores(); given->threads > kOfCore * cores) {
     throw UsageError(std::to_string(given->threads) + " threads are more than " +
-                         std::to_string(kOfCore) + " for each core, " + std::to_string(most),
-                     "a thread for each core is the most that is of use");
+                         std::to_string(kOfCore) + " for each core",
+                     "more than one for each is of no use; here " + plural(cores, "core") +
+                         (cores == 1 ? " is" : " are") + " usable");
   }
   if (given->recorders != nullptr) options.recorders = given->recorders;
   return options;
