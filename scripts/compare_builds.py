@@ -146,7 +146,7 @@ gpt  4   parallel.zero_stage=3 parallel.shard=2
 """
 EXAMPLES = [("own_module", 1), ("own_module", 2), ("own_zero", 2, "1"), ("own_zero", 2, "2"), ("own_pipeline", 2, "2", "zb-v"),
             ("own_pipeline", 4, "2", "1f1b", "1"), ("own_pipeline", 4, "2", "interleaved-1f1b", "3")]
-NOT_COMPARED = re.compile(r"_seconds$|_per_second$|_bytes$|^cpu_utilisation$|^mfu$")
+NOT_COMPARED = re.compile(r"_seconds$|_per_second$|_bytes$|^page_faults$|^cpu_utilisation$|^mfu$")
 
 
 class Difference(Exception):

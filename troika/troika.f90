@@ -421,8 +421,9 @@ contains
     call arrays_in_c(model%handle, troika_input, gradients, count, gradients_in_c, why)
     if (present(component)) then
       if (component < 1) then
-        why%error = "component is less than 1"
-        why%hint = "components are counted from 1, in the order of the array; without one it is the sum of all"
+        why%error = "component is less than 1" // c_null_char
+        why%hint = "components are counted from 1, in the order of the array; without one it is the sum of all" // &
+            c_null_char
       end if
     end if
     if (allocated(why%error)) then
