@@ -122,6 +122,15 @@ std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context,
   }
   const auto answers =
       rendezvous.exchange("mpi", write(own));  // the others shall not wait for nothing
+  const auto cannot = [](const std::string& answer) { return read(answer).rank < 0; };
+  if (std::ranges::any_of(answers, cannot)) {
+    // Each member is to read why before the store goes with the first that leaves.
+    try {
+      (void)rendezvous.exchange("mpi read", "");
+      // NOLINTNEXTLINE(bugprone-empty-catch): the reason is there already
+    } catch (const Error&) {
+    }
+  }
   if (error) std::rethrow_exception(error);
   const std::vector<int> ranks = positions(answers, members);
   try {
