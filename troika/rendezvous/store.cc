@@ -5,6 +5,7 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/rendezvous/loopback.h>
+#include <troika/rendezvous/peer_names.h>
 #include <troika/rendezvous/store_c10d.h>
 
 #include <c10/util/Logging.h>
@@ -38,12 +39,13 @@ struct Store::Handle {
 
 namespace {
 
-// c10d writes its own account of every failed connection to stderr; the user reads our error. Once,
-// since any thread may open a store.
+// c10d writes its own account of every failed connection to stderr; the user reads our error. It
+// also asks name servers for what it would write. Once, since any thread may open a store.
 void silence_c10d() {
   [[maybe_unused]] static const bool silenced = [] {
     constexpr int kFatalOnly = 3;
     if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatalOnly;
+    detail::show_peers_by_address();
     return true;
   }();
 }
