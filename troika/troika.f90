@@ -418,7 +418,7 @@ contains
     end if
     count = samples_of(model%handle, inputs, samples)
     call arrays_in_c(model%handle, troika_input, inputs, count, inputs_in_c, why)
-    call arrays_in_c(model%handle, troika_input, gradients, count, gradients_in_c, why)
+    call arrays_in_c(model%handle, troika_input, gradients, count, gradients_in_c, why, "gradient of ")
     if (present(component)) then
       if (component < 1) then
         why%error = "component is less than 1" // c_null_char

@@ -104,23 +104,28 @@ contains
 
   ! Fills `list` with the arrays as C has them, and `why` with the first of them that is not what the model takes. C
   ! compares names, types and values.
-  subroutine arrays_in_c(model, role, arrays, samples, list, why)
+  ! `prefix` stands before the role in what is wrong: "gradient of ".
+  subroutine arrays_in_c(model, role, arrays, samples, list, why, prefix)
     type(c_ptr), intent(in) :: model
     integer, intent(in) :: role
     type(troika_array), intent(in), target :: arrays(:)
     integer(c_int64_t), intent(in) :: samples
     type(c_array), intent(out) :: list(:)
     type(refusal), intent(inout) :: why
+    character(*), intent(in), optional :: prefix
+    character(:), allocatable :: kind
     type(c_tensor) :: tensor
     type(troika_array) :: array
     type(c_ptr) :: name
     integer :: i
+    kind = trim(roles(role))
+    if (present(prefix)) kind = prefix // kind
     do i = 1, size(arrays)
       array = arrays(i)
       name = c_loc(arrays(i)%name)
       if (is_found(model, role, array, tensor, why)) then
         name = tensor%name
-        call check(array, trim(roles(role)) // " '" // copied(tensor%name) // "'", tensor, samples, why)
+        call check(array, kind // " '" // copied(tensor%name) // "'", tensor, samples, why)
       end if
       list(i) = c_array(name, array%data, product(array%extents), array%type)
     end do
@@ -201,22 +206,38 @@ contains
   end subroutine
 
   ! True unless an extent goes on from one sample into the next, or within a sample lies across the tensor's own. A
-  ! list of numbers is taken as it is, and samples may have several extents: (3, 8, 8) are 64 samples of (3).
+  ! list of numbers is taken as it is, and samples may have several extents: (3, 8, 8) are 64 samples of (3). The extents
+  ! of a sample may be divided or joined: (3, 4, 64) and (12, 64) are 64 samples of (12) as well as of (3, 4).
   logical function lies_by_samples(array, tensor) result(lies)
     type(troika_array), intent(in) :: array
     type(c_tensor), intent(in) :: tensor
-    integer(c_int64_t) :: shape(tensor%dims), length
-    integer :: i, j
-    shape = shape_of(tensor)
+    integer(c_int64_t) :: own(array%rank), model(tensor%dims)
+    integer :: length
     lies = .true.
     if (array%rank < 2 .or. any(array%extents == 0)) return
-    length = 1
-    do i = 1, array%rank
-      if (length == tensor%values) return
-      length = length * array%extents(i)
-      if (length /= 1 .and. .not. any([(product(shape(:j)), j = 1, size(shape))] == length)) exit
+    own = leading(array%extents(:array%rank))
+    model = leading(shape_of(tensor))
+    do length = 0, array%rank
+      if (product(array%extents(:length)) >= tensor%values) exit
     end do
-    lies = length == tensor%values
+    associate (sample => own(:length))
+      lies = product(array%extents(:length)) == tensor%values .and. (are_among(sample, model) .or. are_among(model, sample))
+    end associate
+  end function
+
+  ! How many values the first extent has, the first two, and so on.
+  function leading(extents) result(counts)
+    integer(c_int64_t), intent(in) :: extents(:)
+    integer(c_int64_t) :: counts(size(extents))
+    integer :: i
+    counts = [(product(extents(:i)), i = 1, size(extents))]
+  end function
+
+  ! True where each count is one of the others; one value is no more than none.
+  logical function are_among(counts, others)
+    integer(c_int64_t), intent(in) :: counts(:), others(:)
+    integer :: i
+    are_among = all([(counts(i) == 1 .or. any(others == counts(i)), i = 1, size(counts))])
   end function
 
   subroutine refuse(why, error, hint)

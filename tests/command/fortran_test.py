@@ -89,7 +89,7 @@ REFUSED = {
     "images too few": ("input 'images' has 384 values for 4 samples", "one sample has 128 values: the array is (8, 8, 2, 4)"),
     "classes that are none": ("target 'targets': sample 2 has 3, not a whole number from 0 to 2", None),
     "no component": ("component is less than 1", "components are counted from 1, in the order of the array; without one it is the sum of all"),
-    "slopes too few": ("input 'features' has 2 values for 64 samples", "one sample has 3 values: the array is (3, 64)"),
+    "slopes too few": ("gradient of input 'features' has 2 values for 64 samples", "one sample has 3 values: the array is (3, 64)"),
     # What the last rank alone has wrong.
     "one rank turned": ("input 'features' is (64, 3), not (3, 64)", COLUMN),
     "one rank of 63": ("target 'targets' has 63 values for 64 samples", "one sample has 1 value: the array is (1, 64)"),
@@ -214,6 +214,7 @@ class Fortran(unittest.TestCase):
         self.assertAlmostEqual(found["slope"], 0, delta=1e-8)
         self.assertEqual(found["outputs of a section"], UNTOUCHED)
         self.assertEqual(found["images"], found["images of a column"])
+        self.assertEqual(found["images"], found["images in parts"])
         self.assertEqual(found["floating point"], 3)
         first_to_last = sum(range(1, ranks + 1))
         self.assertEqual({title: found[title] for title in (

@@ -127,6 +127,22 @@ RANK_TEST(CApiCalls, NameTheModelThatWaits, 2) {
   EXPECT_EQ(troika_close(models.session), TROIKA_OK) << troika_last_error();
 }
 
+// The first key in which they differ, with both values.
+RANK_TEST(CApiCalls, NameTheKeyInWhichRecipesDiffer, 3) {
+  troika_session* session = open_session(rank, 30);
+  const std::string rate = rank.index() == 1 ? "0.5" : "0.25";
+  const std::string recipe =
+      "[model]\nkind = \"mlp\"\ninput_dim = 1\nhidden_dims = [4]\noutput_dim = 1\n"
+      "[optimizer]\nlr = " +
+      rate + "\n";
+  troika_model* model = nullptr;
+  expect_told(troika_model_create(session, recipe.c_str(), &model), TROIKA_USAGE,
+              "the recipe of the model differs: optimizer.lr is 0.25 on rank 0 and 0.5 on rank 1");
+  EXPECT_EQ(model, nullptr);
+  EXPECT_EQ(troika_barrier(session, nullptr), TROIKA_OK) << troika_last_error();
+  EXPECT_EQ(troika_close(session), TROIKA_OK);
+}
+
 void make_other_calls(Rank& rank, const Open& open) {
   TwoModels models(open);
   double value = 1;

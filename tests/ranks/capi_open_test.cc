@@ -96,7 +96,7 @@ void open_with_another_engine(Rank& rank, const OpenWith& open) {
   EXPECT_EQ(open(options, &session), TROIKA_RENDEZVOUS);
   EXPECT_THAT(std::string(troika_last_error()),
               HasSubstr("rank 1 disagrees with rank 0 on the options of the session: "
-                        "session.engine is \"shm\" on rank 0 and \"gloo\" on rank 1"));
+                        "troika_options.engine is \"shm\" on rank 0 and \"gloo\" on rank 1"));
   EXPECT_EQ(session, nullptr);
   rank.wait_for_all("both have another engine");
 }

@@ -115,6 +115,16 @@ void refuse_the_state_of_another_model(Rank& rank, troika_session* session) {
   EXPECT_EQ(troika_model_load_state(model, rank.index() == 1 ? nullptr : lion.c_str()),
             TROIKA_USAGE);
   EXPECT_STREQ(troika_last_error(), "path is NULL, on rank 1");
+  const std::string& other_path = rank.index() == 1 ? weights : lion;
+  EXPECT_EQ(troika_model_load_state(model, other_path.c_str()), TROIKA_USAGE);
+  EXPECT_THAT(
+      std::string(troika_last_error()),
+      testing::MatchesRegex("loading the state of model [0-9]+: path '.*lion.safetensors' on "
+                            "rank 0.*path '.*weights.safetensors' on rank 1.*"));
+  EXPECT_EQ(troika_model_load(model, lion.c_str()), TROIKA_DATA);
+  EXPECT_THAT(std::string(troika_last_error()),
+              testing::HasSubstr("lion.safetensors' holds the state of a training, and not"));
+  EXPECT_THAT(std::string(troika_last_hint()), testing::HasSubstr("troika_model_load_state()"));
   std::int64_t steps = 0;
   EXPECT_EQ(troika_model_steps(model, &steps), TROIKA_OK);
   EXPECT_EQ(steps, 1);

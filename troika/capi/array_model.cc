@@ -8,6 +8,7 @@
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/rendezvous/agreement.h>
 #include <troika/session/call_agreement.h>
 #include <troika/session/consensus.h>
 #include <troika/session/source_agreement.h>
@@ -34,8 +35,10 @@ Recipe agreed(const Session& session, const ArrayModel::ReadRecipe& read) {
   run_on_all_ranks(
       session, [&] { recipe = read(); }, kLabel, NameRanks::kUnlessAll);
   if (const auto difference = find_difference(session, to_toml(recipe), kLabel)) {
-    throw UsageError("the recipe of the model differs between rank 0 and rank " +
-                         std::to_string(difference->theirs.ranks.front()),
+    const auto& [text, ranks] = difference->theirs;
+    throw UsageError("the recipe of the model differs: " +
+                         first_difference(difference->of_rank_zero, text, "on rank 0",
+                                          "on " + ranks_in_words(ranks, session.members())),
                      "create it from the same recipe on all ranks");
   }
   return recipe;
@@ -443,7 +446,8 @@ void ArrayModel::load(const std::filesystem::path& path) {
 
 std::filesystem::path ArrayModel::agreed_path(std::string_view call, const FindPath& find) const {
   std::filesystem::path path;
-  agree(call, failure_in([&] { path = find(); }));
+  const std::optional<Failure> refusal = failure_in([&] { path = find(); });
+  agree(call, refusal, refusal ? "" : "path " + quote(path.string()));
   return path;
 }
 
@@ -462,7 +466,10 @@ void ArrayModel::save(const FindPath& find) const {
 void ArrayModel::load(const FindPath& find) {
   const at::NoGradGuard no_autograd;
   const std::filesystem::path path = agreed_path("loading", find);
-  on_rank_0("load", [&] { load_parameters(path, part_->arena(), buffers_->all()); });
+  on_rank_0("load", [&] {
+    refuse_state(path);
+    load_parameters(path, part_->arena(), buffers_->all());
+  });
   share_loaded();
 }
 

@@ -161,6 +161,8 @@ class ArrayModel {
   [[nodiscard]] std::vector<NamedTensor> values() const;
   // Returns the parameters, the buffers and the optimiser's state, in their memory.
   [[nodiscard]] std::vector<NamedTensor> state() const;
+  // Throws DataError where the file is of save_state().
+  static void refuse_state(const std::filesystem::path& path);
   // Collective. Takes over what rank 0 has loaded.
   void share_loaded();
   // Collective. Returns this rank's path, where all ranks make this call and none refuses it.

@@ -58,6 +58,12 @@ void ArrayModel::save_state(const FindPath& find) const {
   });
 }
 
+void ArrayModel::refuse_state(const std::filesystem::path& path) {
+  if (!SafetensorsFile(path).metadata().contains(kUpdates)) return;
+  throw DataError(shown_path(path) + " holds the state of a training, and not a model alone",
+                  "troika_model_load_state() reads it");
+}
+
 void ArrayModel::load_state(const FindPath& find) {
   const at::NoGradGuard no_autograd;
   const std::filesystem::path path = agreed_path("loading the state", find);

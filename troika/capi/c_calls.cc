@@ -15,6 +15,10 @@ constexpr std::pair<std::string_view, std::string_view> kNamesInC[] = {
     {"comm.engine, SessionOptions::engine", "troika_options.engine"},
     {"comm.engine = \"auto\" (SessionOptions::engine)", "troika_options.engine = \"auto\""},
     {"SessionOptions::recorders", "troika_options.recorders"},
+    {"SessionOptions::timeout", "troika_options.timeout_seconds"},
+    {"SessionOptions::rendezvous_timeout", "troika_options.rendezvous_timeout_seconds"},
+    {" (SessionOptions, troika_options)", " (troika_options)"},
+    {"session.engine", "troika_options.engine"},
 };
 
 std::string with_names_in_c(std::string text) {
@@ -45,6 +49,7 @@ Failure& last_failure() {
 
 int remember(Failure failure) {
   const int code = static_cast<int>(failure.code);
+  failure.message = with_names_in_c(std::move(failure.message));
   failure.hint = with_names_in_c(std::move(failure.hint));
   last_failure() = std::move(failure);
   return code;

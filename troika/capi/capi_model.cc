@@ -105,12 +105,16 @@ std::vector<Destination> destinations_of(std::span<const TensorSpec> specs, cons
     const TensorSpec& spec = spec_named(specs, each.name, role);
     const std::string title = role + " " + quote(each.name, 200);
     check_count(spec, title, samples, each.tensor.numel());
+    const auto tensor = static_cast<std::size_t>(&spec - specs.data());
+    if (std::ranges::count(destinations, tensor, &Destination::tensor) > 0) {
+      throw UsageError(title + " is given twice");
+    }
     const bool floating = at::isFloatingType(spec.dtype);
     if (floating ? !each.tensor.is_floating_point() : each.tensor.scalar_type() != at::kLong) {
       throw UsageError(title + " is for " +
                        (floating ? "TROIKA_FLOAT or TROIKA_DOUBLE" : "TROIKA_INT64"));
     }
-    destinations.push_back({static_cast<std::size_t>(&spec - specs.data()), each.tensor});
+    destinations.push_back({tensor, each.tensor});
   }
   return destinations;
 }

@@ -258,6 +258,7 @@ contains
     classes = [0, 1, 2, 1]
     call say("images", troika_model_loss(own, image, classes, many, loss), loss)
     call say("images of a column", troika_model_loss(own, flat, classes, loss=loss), loss)
+    call say("images in parts", troika_model_loss(own, reshape(image, [4, 2, 8, 1, 2, many]), classes, many, loss), loss)
     call floating_point(own, image, classes)
     loss = untouched
     call say("channels first", troika_model_loss(own, reshape(image, [2, 8, 8, many]), classes, many, loss), loss)

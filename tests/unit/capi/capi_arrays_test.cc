@@ -213,6 +213,9 @@ TEST_F(CArrays, OutputsAreRefusedBeforeTheyAreWrittenTo) {
   const troika_array out = {"score", score, kRows, TROIKA_DOUBLE};
   refuses(troika_model_predict_arrays(model_, in.data(), 1, kRows, &out, 1),
           "input 'x' is missing");
+  const troika_array twice[] = {out, out};
+  refuses(troika_model_predict_arrays(model_, in.data(), 2, kRows, twice, 2),
+          "output 'score' is given twice");
   EXPECT_EQ(score[0], 7);
   EXPECT_EQ(troika_model_predict_arrays(model_, in.data(), 2, kRows, &out, 1), TROIKA_OK);
   EXPECT_NE(score[0], 7);
