@@ -149,6 +149,8 @@ def arguments():
     parser.add_argument("--layouts", nargs="+", choices=layouts.CHOICES, default=layouts.CHOICES,
                         help=f"only these of the work {layouts.NAME}")
     parser.add_argument("--speed", nargs="+", choices=speed.CHOICES, default=speed.CHOICES, help=f"only these of the work {speed.NAME}")
+    parser.add_argument("--floors", action="store_true",
+                        help=f"fail where a row of the work {speed.NAME} is slower, beside DDP eager, than its floor; no other peer is timed")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the models that are drawn (default: another in each run)")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write every run's figures")
     options = parser.parse_args()
@@ -208,6 +210,7 @@ def main():
         print(layouts.text_of(spread))
     if steps:
         print(speed.text_of(steps))
+        failures += speed.below_floors(steps) if options.floors else []
     if failures:
         sys.exit("bench: " + "; ".join(failures))
 

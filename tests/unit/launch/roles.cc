@@ -117,6 +117,15 @@ int die_after_an_operation(const Self& self) {
   return raise(SIGKILL);
 }
 
+// Waits until all ranks of this start are there, and have said who they are: those that hang are
+// ended as soon as one dies.
+void wait_for_all(const Self& self) {
+  Store store = Store::connect(self.world.store, Deadline::in(Seconds(30)))
+                    .with_prefix("started/" + self.world.job);
+  if (store.add("ranks", 1) == self.world.size) store.set("all", "");
+  (void)store.get("all", Deadline::in(Seconds(30)));
+}
+
 // A job of steps whose number stands in a file, as that of a run does.
 int restarts_before(const Self& self) {
   return static_cast<int>(self.environment.number("TORCHELASTIC_RESTART_COUNT").value());
@@ -135,6 +144,7 @@ JobProgress progress_in(const std::string& file) {
 
 // Rank 1 dies twice, each time further on; the others are well in the end.
 int advance_and_die_twice(Self& self) {
+  wait_for_all(self);
   const int before = restarts_before(self);
   if (before == 2) return done(self);
   if (self.world.rank != 1) return hang();
@@ -145,6 +155,7 @@ int advance_and_die_twice(Self& self) {
 // Rank 1 dies before it is where it was, and then takes no step: it stays, or goes back to the
 // checkpoint.
 int redo_and_die(Self& self, std::optional<int> last) {
+  wait_for_all(self);
   const int before = restarts_before(self);
   if (self.world.rank != 1) return hang();
   if (before == 0) set_step(self, 6);
@@ -155,12 +166,14 @@ int redo_and_die(Self& self, std::optional<int> last) {
 
 // Rank 1 dies where it was, and then differently.
 int die_in_place(Self& self) {
+  wait_for_all(self);
   if (self.world.rank != 1) return hang();
   set_step(self, 4);
   return restarts_before(self) == 0 ? raise(SIGKILL) : 3;
 }
 
 int die_then_fail(Self& self) {
+  wait_for_all(self);
   if (self.world.rank != 1) return hang();
   set_step(self, 1 + restarts_before(self));
   return restarts_before(self) == 0 ? raise(SIGKILL) : fail(self, DataError("no data"));
@@ -284,6 +297,7 @@ const std::map<std::string, Role>& roles() {
       {"grandchild", [](Self&) { return leave_a_grandchild(); }},
       {"dies-twice",
        [](Self& self) {
+         wait_for_all(self);
          const int before = restarts_before(self);
          if (before == 2) return 0;
          if (self.world.rank != 1) return hang();
