@@ -1,4 +1,5 @@
 // The kinds of models that there are: a new one is a line here, and its folder.
+#include <troika/models/exported/options.h>
 #include <troika/models/gpt/options.h>
 #include <troika/models/kind.h>
 #include <troika/models/mlp/options.h>
@@ -10,8 +11,8 @@
 namespace troika {
 
 std::span<const ModelKind* const> ModelKind::all() {
-  static const std::array kAll = {&gpt_kind(), &mlp_kind(), &resnet_kind(), &torchscript_kind(),
-                                  &plugin_kind()};
+  static const std::array kAll = {&gpt_kind(),         &mlp_kind(),      &resnet_kind(),
+                                  &torchscript_kind(), &exported_kind(), &plugin_kind()};
   return kAll;
 }
 
@@ -38,7 +39,7 @@ void ModelKind::check_loss(const Options&, const LossOptions& loss, const Origin
   origins.fail({"model.loss"},
                "loss = \"none\" is for a network that returns its loss, and kind = \"" +
                    std::string(name()) + "\" returns none",
-               "kind = \"torchscript\" takes one; leave out loss");
+               "kind = \"exported\" and \"torchscript\" take one; leave out loss");
 }
 
 void ModelKind::check_ready(const Options&, const LossOptions&, const Origins&) const {}
@@ -71,7 +72,7 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
   if (expression_of(model.loss) != nullptr && !model.kind().takes_expressions()) {
     origins.fail({"model.loss"},
                  "loss = \"expression\" is not for kind = \"" + std::string(model.name()) + "\"",
-                 "mlp, torchscript and plug-ins take it");
+                 "mlp, exported, torchscript and plug-ins take it");
   }
   const ModelTraits traits = traits_of(model);
   if (traits.has_own_loss && model.loss != LossOptions()) {

@@ -1,7 +1,7 @@
+#include <troika/base/archive_directory.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
-#include <troika/models/torchscript/archive_directory.h>
 #include <troika/models/torchscript/torchscript.h>
 #include <troika/train/model_sources.h>
 

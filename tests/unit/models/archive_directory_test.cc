@@ -1,9 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <troika/base/archive_directory.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/models/torchscript/archive_directory.h>
 
 #include <algorithm>
 

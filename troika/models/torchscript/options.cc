@@ -1,26 +1,14 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/loss/expression.h>
+#include <troika/models/row/network_result.h>
 #include <troika/models/torchscript/options.h>
-#include <troika/models/torchscript/script_loss.h>
 #include <troika/models/torchscript/torchscript.h>
 
 #include <algorithm>
 #include <array>
 
 namespace troika {
-
-template <>
-std::span<const std::string_view> names_of<ScriptDtype>() {
-  static constexpr auto kNames = std::to_array<std::string_view>({"float32", "int64"});
-  return kNames;
-}
-
-template <>
-std::span<const std::string_view> names_of<LossReduction>() {
-  static constexpr auto kNames = std::to_array<std::string_view>({"mean", "sum"});
-  return kNames;
-}
 
 namespace {
 
@@ -51,14 +39,6 @@ std::vector<Key> torchscript_keys() {
   };
 }
 // clang-format on
-
-// The numbers that the module gives for one sample.
-std::int64_t outputs_of(const TorchscriptOptions& model) {
-  if (model.targets.empty()) return 1;  // which is refused
-  const ScriptTensor& target = model.targets.front();
-  if (target.dtype == ScriptDtype::kInt64) return std::max<std::int64_t>(1, target.classes);
-  return c10::multiply_integers(target.shape);
-}
 
 class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
  public:
@@ -91,7 +71,7 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
 
   void check_loss(const Options& options, const LossOptions& loss,
                   const Origins& origins) const override {
-    check_script_loss(options.as<TorchscriptOptions>(), loss, origins);
+    check_network_loss(options.as<TorchscriptOptions>(), loss, origins);
   }
 
   [[nodiscard]] std::vector<std::filesystem::path> files(const Options& options) const override {
@@ -115,30 +95,12 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
 
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
     const auto& model = options.as<TorchscriptOptions>();
-    ModelTraits traits;
-    for (const ScriptTensor& each : model.inputs) {
-      traits.sample.tensors.push_back(spec_of(each, TensorRole::kInput));
-    }
-    for (const ScriptTensor& each : model.targets) {
-      traits.sample.tensors.push_back(spec_of(each, TensorRole::kTarget));
-      const bool is_answer = loss.target_meaning() == TargetMeaning::kAnswers;
-      if (is_answer && each.dtype == ScriptDtype::kFloat32) traits.sample.tensors.back().range = 2;
-    }
-    if (!model.inputs.empty() && !model.targets.empty()) traits.sample.count_tokens();
-    if (!loss.is_of_model()) traits.sample.allow_weights();
-    traits.outputs = outputs_of(model);
-    traits.outputs_key = "targets";
-    if (!model.targets.empty()) {
-      for (const ScriptTensor& each : script_predictions(model, loss)) {
-        traits.output_tensors.push_back(spec_of(each, TensorRole::kInput));
-      }
-    }
+    ModelTraits traits = traits_of_network(model, loss);
     traits.units = std::max<std::int64_t>(1, std::ssize(model.units));
     traits.units_are = model.units.empty() ? "the whole module" : "those of model.units";
     traits.max_stages = traits.units;
     traits.stages_key = "units";
     traits.tensor_limit = "kind = \"torchscript\" does not split its module";
-    traits.has_meta_kernels = false;
     return traits;
   }
 
@@ -194,23 +156,6 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
 };
 
 }  // namespace
-
-TensorSpec spec_of(const ScriptTensor& tensor, TensorRole role) {
-  TensorSpec spec;
-  spec.name = tensor.name;
-  spec.dtype = tensor.dtype == ScriptDtype::kInt64 ? at::kLong : at::kFloat;
-  spec.shape = tensor.shape;
-  spec.range = tensor.classes;
-  spec.range_key = "classes";
-  spec.role = role;
-  return spec;
-}
-
-std::vector<std::string> output_names(const TorchscriptOptions& options) {
-  std::vector<std::string> names;
-  for (const ScriptTensor& each : options.outputs) names.push_back(each.name);
-  return names;
-}
 
 const ModelKind& torchscript_kind() {
   static const TorchscriptKind kKind;

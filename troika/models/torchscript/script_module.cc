@@ -6,6 +6,7 @@
 #include <troika/base/text.h>
 #include <troika/models/torchscript/script_file.h>
 #include <troika/models/torchscript/script_module.h>
+#include <troika/nn/module_tree.h>
 #include <troika/nn/script_error.h>
 
 #include <map>
@@ -37,26 +38,6 @@ std::string shown_inputs(const Tensors& inputs) {
           << inputs[i].sizes();
   }
   return given.str();
-}
-
-// The module of a dotted path, made where it is not there yet.
-torch::nn::Module& descend(torch::nn::Module& root, const std::string& path,
-                           std::map<std::string, std::shared_ptr<torch::nn::Module>>& made) {
-  if (path.empty()) return root;
-  const auto found = made.find(path);
-  if (found != made.end()) return *found->second;
-  const std::size_t dot = path.rfind('.');
-  const std::string before = dot == std::string::npos ? "" : path.substr(0, dot);
-  const std::string own = dot == std::string::npos ? path : path.substr(dot + 1);
-  torch::nn::Module& parent = descend(root, before, made);
-  return *(made[path] = parent.register_module(own, std::make_shared<torch::nn::Module>(own)));
-}
-
-// "a.b.weight" is `weight` of module "a.b".
-std::pair<std::string, std::string> split_name(const std::string& name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string::npos) return {"", name};
-  return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
 std::map<std::string, at::Tensor> tensors_of(const torch::jit::Module& script) {
@@ -127,20 +108,16 @@ ScriptModule::ScriptModule(Script script, std::vector<std::string> outputs)
       script_(std::move(script)),
       outputs_(std::move(outputs)),
       trained_(script_.module) {
-  std::map<std::string, std::shared_ptr<torch::nn::Module>> made;
+  ModuleTree tree(*this);
   for (const auto& each : script_.module.named_parameters()) {
-    const auto [module, name] = split_name(each.name);
     // A frozen one is a value that is kept and written, as a buffer is.
     if (each.value.requires_grad()) {
-      descend(*this, module, made).register_parameter(name, each.value);
+      tree.add_parameter(each.name, each.value);
     } else {
-      descend(*this, module, made).register_buffer(name, each.value);
+      tree.add_buffer(each.name, each.value);
     }
   }
-  for (const auto& each : script_.module.named_buffers()) {
-    const auto [module, name] = split_name(each.name);
-    descend(*this, module, made).register_buffer(name, each.value);
-  }
+  for (const auto& each : script_.module.named_buffers()) tree.add_buffer(each.name, each.value);
   if (!script_.evaluation) return;
   evaluated_.emplace(*script_.evaluation);
   const auto own = tensors_of(script_.module), others = tensors_of(*script_.evaluation);

@@ -4,9 +4,9 @@
 #include <troika/base/text.h>
 #include <troika/loss/expression.h>
 #include <troika/models/row/expression_row.h>
+#include <troika/models/row/network_result.h>
 #include <troika/models/torchscript/script_comparison.h>
 #include <troika/models/torchscript/script_file.h>
-#include <troika/models/torchscript/script_loss.h>
 #include <troika/models/torchscript/script_units.h>
 #include <troika/models/torchscript/torchscript.h>
 #include <troika/nn/autocast.h>
@@ -70,7 +70,7 @@ UsageError error_of_type(const UsageError& error, const std::filesystem::path& p
 // outputs are fp32 then. Those of the last unit are as `result` says; others may be any.
 class Forward {
  public:
-  Forward(std::function<Tensors(const Tensors&)> forward, std::optional<ScriptResult> result,
+  Forward(std::function<Tensors(const Tensors&)> forward, std::optional<NetworkResult> result,
           const Script& file, at::ScalarType type)
       : forward_(std::move(forward)),
         result_(std::move(result)),
@@ -104,7 +104,7 @@ class Forward {
   }
 
   std::function<Tensors(const Tensors&)> forward_;
-  std::optional<ScriptResult> result_;
+  std::optional<NetworkResult> result_;
   Script file_;              // shares its tensors, which become those of the run
   at::ScalarType own_type_;  // in which it was written
   at::ScalarType type_;
@@ -140,7 +140,7 @@ Tensors sample_inputs(const TorchscriptOptions& options, const LossKind& loss, s
 
 // What the units give for one sample, in the types of the run. Those before the last are tried.
 std::vector<std::vector<UnitTensor>> outputs_of(const TorchscriptOptions& options,
-                                                const LossKind& loss, const ScriptResult& result,
+                                                const LossKind& loss, const NetworkResult& result,
                                                 std::span<const ScriptUnit> units,
                                                 at::ScalarType file, at::ScalarType type) {
   std::vector<std::vector<UnitTensor>> all;
@@ -188,7 +188,7 @@ void narrow_buffers(const torch::nn::Module& module) {
 }
 
 std::vector<NamedUnit> named_units(const TorchscriptOptions& options, const LossKind& loss,
-                                   const ScriptResult& result, const Script& file,
+                                   const NetworkResult& result, const Script& file,
                                    at::ScalarType type, std::uint64_t draws) {
   const bool narrow = is_narrow(type);
   const std::vector<ScriptUnit> scripts = script_units(options, file);
@@ -220,7 +220,7 @@ std::vector<NamedUnit> named_units(const TorchscriptOptions& options, const Loss
 // module.
 RowModel row_of(const TorchscriptOptions& options, const LossOptions& loss, const Script& file,
                 at::ScalarType type, std::uint64_t draws) {
-  const ScriptResult result(options, loss);
+  const NetworkResult result(options, loss);
   RowModel row;
   for (const ScriptTensor& each : options.inputs) {
     row.sample.tensors.push_back(spec_of(each, TensorRole::kInput));
@@ -291,7 +291,7 @@ void check_ids(const TorchscriptOptions& options, const LossKind& loss, ScriptMo
 // A trace may have the number of samples of its example in it, and one sample may lose its
 // dimension.
 void check_other_samples(const TorchscriptOptions& options, const LossKind& loss,
-                         const ScriptResult& result, ScriptModule& module,
+                         const NetworkResult& result, ScriptModule& module,
                          at::ScalarType floating) {
   for (const std::int64_t samples : {kTriedSamples + 1, std::int64_t{1}}) {
     try {
@@ -312,7 +312,7 @@ void check_other_samples(const TorchscriptOptions& options, const LossKind& loss
 }
 
 // Passes forward as training does; what the loss takes has to lead back to a parameter.
-void check_trains(const TorchscriptOptions& options, const ScriptResult& result,
+void check_trains(const TorchscriptOptions& options, const NetworkResult& result,
                   ScriptModule& module, const Tensors& inputs) {
   const at::AutoGradMode with_gradients(true);
   module.train();
@@ -352,7 +352,7 @@ void check_repeats(const TorchscriptOptions& options, const Tensors& once, const
 
 void check_torchscript(const TorchscriptOptions& options, const LossOptions& loss) {
   const Script script = load(options);
-  const ScriptResult result(options, loss);
+  const NetworkResult result(options, loss);
   const std::vector<std::string> outputs = output_names(options);
   ScriptModule module(script, outputs);
   const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));

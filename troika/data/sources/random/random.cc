@@ -253,6 +253,14 @@ class RandomFeatures final : public RandomDataset {
   TensorDraws draws_;
 };
 
+// The teacher chooses among classes.
+void refuse_endless(const TensorSpec& target) {
+  if (target.dtype != at::kLong || target.range > 0) return;
+  throw UsageError("data.kind = \"random\" cannot draw the target " + quote(target.name, 200) +
+                       ": it is of whole numbers, and nothing says below which",
+                   "say it by its " + std::string(target.range_key));
+}
+
 class RandomKind final : public Declared<DataKind, RandomOptions> {
  public:
   RandomKind()
@@ -268,6 +276,7 @@ class RandomKind final : public Declared<DataKind, RandomOptions> {
                                               std::uint64_t seed) const override {
     const auto& data = options.as<RandomOptions>();
     if (sample.is_language()) return std::make_unique<RandomTokens>(data, sample, seed);
+    refuse_endless(sample.target());
     return std::make_unique<RandomFeatures>(data, sample, seed);
   }
 };

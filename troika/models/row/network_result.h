@@ -1,10 +1,10 @@
-// What forward() of a TorchScript file returns, as the last unit gives it: in the order and with
+// What forward() of a network in a file returns, as the last unit gives it: in the order and with
 // the shapes that the recipe says. Where the module returns its own loss, that is among it.
-// Internal to this folder.
+// Internal to models.
 #pragma once
 
 #include <troika/loss/loss.h>
-#include <troika/models/torchscript/options.h>
+#include <troika/models/row/network_file.h>
 #include <troika/nn/named_unit.h>
 
 #include <optional>
@@ -14,10 +14,10 @@
 namespace troika {
 
 // Const access is thread safe.
-class ScriptResult {
+class NetworkResult {
  public:
-  // Requires options that check_script_loss() has passed.
-  ScriptResult(const TorchscriptOptions& options, const LossOptions& loss);
+  // Requires options that check_network_loss() has passed.
+  NetworkResult(const NetworkFile& options, const LossOptions& loss);
 
   // Returns the tensors of the last unit: predictions, then the module's own loss and its weight.
   // These two stand there once for each sample.
@@ -47,11 +47,11 @@ class ScriptResult {
 };
 
 // Throws UsageError where [model.targets], [model.outputs] and `units` do not go with the loss.
-void check_script_loss(const TorchscriptOptions& options, const LossOptions& loss,
-                       const Origins& origins);
+void check_network_loss(const NetworkFile& options, const LossOptions& loss,
+                        const Origins& origins);
 
 // Returns what the module returns beside its own loss: [model.outputs], or what the loss takes.
-[[nodiscard]] std::vector<ScriptTensor> script_predictions(const TorchscriptOptions& options,
-                                                           const LossKind& loss);
+[[nodiscard]] std::vector<ScriptTensor> network_predictions(const NetworkFile& options,
+                                                            const LossKind& loss);
 
 }  // namespace troika

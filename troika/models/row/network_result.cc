@@ -3,7 +3,7 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/loss/expression.h>
-#include <troika/models/torchscript/script_loss.h>
+#include <troika/models/row/network_result.h>
 #include <troika/param/shape_text.h>
 
 #include <algorithm>
@@ -35,14 +35,14 @@ at::Tensor with_shape(const at::Tensor& output, const ScriptTensor& expected) {
 }
 
 // Where an output stands in [model.outputs]; their number where it does not.
-std::size_t index_of(const TorchscriptOptions& options, const std::string& name) {
+std::size_t index_of(const NetworkFile& options, const std::string& name) {
   return static_cast<std::size_t>(std::ranges::find(options.outputs, name, &ScriptTensor::name) -
                                   options.outputs.begin());
 }
 
 // Where a module's own loss and its weight stand; the number of outputs where samples are counted.
 struct OwnLoss {
-  explicit OwnLoss(const TorchscriptOptions& options)
+  explicit OwnLoss(const NetworkFile& options)
       : loss(options.loss_output == kFirstOutput ? 0 : index_of(options, options.loss_output)),
         weight(options.weight_output == kSampleCount ? options.outputs.size()
                                                      : index_of(options, options.weight_output)) {}
@@ -52,7 +52,7 @@ struct OwnLoss {
   std::size_t loss, weight;
 };
 
-void check_named(const TorchscriptOptions& options, const std::string& key, const std::string& name,
+void check_named(const NetworkFile& options, const std::string& key, const std::string& name,
                  const Origins& origins) {
   if (index_of(options, name) < options.outputs.size()) return;
   const std::vector<std::string> names = output_names(options);
@@ -63,7 +63,7 @@ void check_named(const TorchscriptOptions& options, const std::string& key, cons
                "it has " + join(names, ", "));
 }
 
-void check_numbers(const TorchscriptOptions& options, const OwnLoss& own, const Origins& origins) {
+void check_numbers(const NetworkFile& options, const OwnLoss& own, const Origins& origins) {
   for (const std::size_t index : {own.loss, own.weight}) {
     if (index == options.outputs.size() || options.outputs[index].shape.empty()) continue;
     origins.fail({"model.outputs"},
@@ -73,7 +73,7 @@ void check_numbers(const TorchscriptOptions& options, const OwnLoss& own, const 
   }
 }
 
-void check_own_loss(const TorchscriptOptions& options, const Origins& origins) {
+void check_own_loss(const NetworkFile& options, const Origins& origins) {
   if (options.outputs.empty()) {
     origins.fail(
         {"model.loss"},
@@ -101,9 +101,9 @@ void check_own_loss(const TorchscriptOptions& options, const Origins& origins) {
 }
 
 // What says something of a module's own loss, where there is none.
-void refuse_keys_of_own_loss(const TorchscriptOptions& options, const LossOptions& loss,
+void refuse_keys_of_own_loss(const NetworkFile& options, const LossOptions& loss,
                              const Origins& origins) {
-  const TorchscriptOptions plain;
+  const NetworkFile plain;
   const auto refuse = [&](const std::string& key, bool is_plain) {
     if (is_plain) return;
     origins.fail({"model." + key}, key + " is for loss = \"none\", not for loss = \"" +
@@ -115,7 +115,7 @@ void refuse_keys_of_own_loss(const TorchscriptOptions& options, const LossOption
 }
 
 // The loss takes the first output: logits of the classes of each target, or a number for each.
-void check_first_output(const TorchscriptOptions& options, const LossOptions& loss,
+void check_first_output(const NetworkFile& options, const LossOptions& loss,
                         const Origins& origins) {
   if (options.outputs.empty()) return;
   const ScriptTensor &output = options.outputs.front(), &target = options.targets.front();
@@ -131,7 +131,7 @@ void check_first_output(const TorchscriptOptions& options, const LossOptions& lo
 }
 
 // A loss that the recipe writes names what the module returns.
-void check_expression(const TorchscriptOptions& options, const Origins& origins) {
+void check_expression(const NetworkFile& options, const Origins& origins) {
   if (options.outputs.empty()) {
     origins.fail({"model.loss"},
                  "loss = \"expression\": [model.outputs] has to name what forward() returns",
@@ -146,8 +146,8 @@ void check_expression(const TorchscriptOptions& options, const Origins& origins)
 
 }  // namespace
 
-void check_script_loss(const TorchscriptOptions& options, const LossOptions& loss,
-                       const Origins& origins) {
+void check_network_loss(const NetworkFile& options, const LossOptions& loss,
+                        const Origins& origins) {
   if (loss.kind().is_of_model()) return check_own_loss(options, origins);
   refuse_keys_of_own_loss(options, loss, origins);
   if (expression_of(loss) != nullptr) return check_expression(options, origins);
@@ -171,8 +171,7 @@ void check_script_loss(const TorchscriptOptions& options, const LossOptions& los
   check_first_output(options, loss, origins);
 }
 
-std::vector<ScriptTensor> script_predictions(const TorchscriptOptions& options,
-                                             const LossKind& loss) {
+std::vector<ScriptTensor> network_predictions(const NetworkFile& options, const LossKind& loss) {
   if (!loss.is_of_model()) {
     return options.outputs.empty() ? std::vector{output_for(options.targets.front())}
                                    : options.outputs;
@@ -185,11 +184,11 @@ std::vector<ScriptTensor> script_predictions(const TorchscriptOptions& options,
   return predictions;
 }
 
-ScriptResult::ScriptResult(const TorchscriptOptions& options, const LossOptions& loss)
+NetworkResult::NetworkResult(const NetworkFile& options, const LossOptions& loss)
     : path_(shown_path(options.path)),
       target_(options.targets.front().name),
       recipe_loss_(loss),
-      gives_(script_predictions(options, loss.kind())),
+      gives_(network_predictions(options, loss.kind())),
       is_own_(loss.kind().is_of_model()),
       is_mean_(options.loss_reduction == LossReduction::kMean),
       predictions_(gives_.size()),
@@ -205,8 +204,8 @@ ScriptResult::ScriptResult(const TorchscriptOptions& options, const LossOptions&
   }
 }
 
-at::Tensor ScriptResult::number(const at::Tensor& tensor, const ScriptTensor& output,
-                                std::int64_t samples) const {
+at::Tensor NetworkResult::number(const at::Tensor& tensor, const ScriptTensor& output,
+                                 std::int64_t samples) const {
   if (tensor.numel() != 1 || tensor.dim() > 1) {
     throw UsageError(
         path_ + " returns " + shape_text(tensor.sizes()) + " as " + quote(output.name) +
@@ -221,7 +220,7 @@ at::Tensor ScriptResult::number(const at::Tensor& tensor, const ScriptTensor& ou
   return number.reshape({1}).expand({samples});
 }
 
-Tensors ScriptResult::arrange(const Tensors& returned, std::int64_t samples) const {
+Tensors NetworkResult::arrange(const Tensors& returned, std::int64_t samples) const {
   // Others than those of a loss of ours are of no use; whether one of them is the loss is.
   if (returned.size() < returned_ || (is_own_ && returned.size() > returned_)) {
     throw UsageError(path_ + " returns " + plural(std::ssize(returned), "tensor") + ", not " +
@@ -239,7 +238,7 @@ Tensors ScriptResult::arrange(const Tensors& returned, std::int64_t samples) con
   return arranged;
 }
 
-void ScriptResult::check(const Tensors& arranged, std::int64_t samples) const {
+void NetworkResult::check(const Tensors& arranged, std::int64_t samples) const {
   for (std::size_t i = 0; i < gives_.size(); ++i) {
     const at::Tensor& tensor = arranged[i];
     const std::vector<std::int64_t> expected = batched(gives_[i], samples);
@@ -262,7 +261,7 @@ void ScriptResult::check(const Tensors& arranged, std::int64_t samples) const {
   }
 }
 
-UnitLoss ScriptResult::loss() const {
+UnitLoss NetworkResult::loss() const {
   if (!is_own_) {
     return [loss = recipe_loss_.kind().make(recipe_loss_.options()), target = target_](
                const TensorMap& outputs, const Microbatch& microbatch) {

@@ -1,0 +1,323 @@
+#include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/stack.h>
+#include <troika/base/bytes.h>
+#include <troika/base/error.h>
+#include <troika/exported/graph.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace troika {
+namespace {
+
+// A number that takes the place of a tensor has no say in the type of the result.
+at::Tensor wrapped_number(const at::Scalar& number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+double to_double(const c10::IValue& value) {
+  return value.isDouble() ? value.toDouble() : static_cast<double>(value.toInt());
+}
+
+c10::IValue in_form(c10::IValue value, OperandForm form) {
+  if (form == OperandForm::kTensor && value.isScalar()) return wrapped_number(value.toScalar());
+  if (form == OperandForm::kDouble && value.isInt()) return to_double(value);
+  return value;
+}
+
+std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
+  if (b == 0) throw UsageError("a size is divided by 0");
+  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+
+std::optional<std::int64_t> checked_subtract(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  if (__builtin_sub_overflow(a, b, &result)) return std::nullopt;
+  return result;
+}
+
+class GraphRun {
+ public:
+  GraphRun(const ProgramGraph& graph, std::vector<c10::IValue> inputs, const GraphMode& mode)
+      : graph_(graph), mode_(mode), values_(static_cast<std::size_t>(graph.slots)) {
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+      if (graph.inputs[i] >= 0) value(graph.inputs[i]) = std::move(inputs.at(i));
+    }
+  }
+
+  std::vector<c10::IValue> run() {
+    for (const GraphNode& node : graph_.nodes) {
+      keep(node, results_of(node));
+      for (const int slot : node.last_uses) value(slot) = c10::IValue();
+    }
+    std::vector<c10::IValue> outputs;
+    for (const Operand& each : graph_.outputs) outputs.push_back(value_of(each));
+    return outputs;
+  }
+
+ private:
+  c10::IValue& value(int slot) { return values_[static_cast<std::size_t>(slot)]; }
+
+  c10::IValue tensors_of(const Operand& operand) {
+    c10::List<at::Tensor> list;
+    for (const Operand& each : operand.items) list.push_back(value_of(each).toTensor());
+    return list;
+  }
+  c10::IValue optional_tensors_of(const Operand& operand) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const Operand& each : operand.items) {
+      const c10::IValue item = value_of(each);
+      list.push_back(item.isNone() ? std::optional<at::Tensor>() : item.toTensor());
+    }
+    return list;
+  }
+  c10::IValue ints_of(const Operand& operand) {
+    std::vector<std::int64_t> list;
+    for (const Operand& each : operand.items) list.push_back(value_of(each).toInt());
+    return list;
+  }
+  [[nodiscard]] c10::IValue type_of(const Operand& operand) const {
+    const auto type = static_cast<at::ScalarType>(operand.literal.toInt());
+    const bool widens = mode_.in_double && type == at::kFloat;
+    return static_cast<std::int64_t>(widens ? at::kDouble : type);
+  }
+
+  c10::IValue value_of(const Operand& operand) {
+    switch (operand.kind) {
+      case OperandKind::kLiteral:
+        return operand.literal;
+      case OperandKind::kSlot:
+        return in_form(value(operand.slot), operand.form);
+      case OperandKind::kTensors:
+        return tensors_of(operand);
+      case OperandKind::kOptionalTensors:
+        return optional_tensors_of(operand);
+      case OperandKind::kInts:
+        return ints_of(operand);
+      case OperandKind::kDevice:
+        return mode_.device;
+      case OperandKind::kType:
+        return type_of(operand);
+      case OperandKind::kTraining:
+        return mode_.trains && operand.literal.toBool();
+      case OperandKind::kRate:
+        return mode_.trains ? operand.literal : c10::IValue(0.0);
+    }
+    return {};
+  }
+
+  std::vector<c10::IValue> results_of(const GraphNode& node) {
+    switch (node.kind) {
+      case NodeKind::kOperator:
+        return call_operator(node);
+      case NodeKind::kNumber:
+        return {number_of(node)};
+      case NodeKind::kElement:
+        return {element_of(node)};
+      case NodeKind::kCall:
+        return call_body(node, 0);
+      case NodeKind::kGradMode: {
+        const at::AutoGradMode records(at::GradMode::is_enabled() &&
+                                       value_of(node.operands[0]).toBool());
+        return call_body(node, 1);
+      }
+      case NodeKind::kAutocast:
+        return call_under_autocast(node);
+    }
+    return {};
+  }
+
+  std::vector<c10::IValue> call_operator(const GraphNode& node) {
+    torch::jit::Stack stack;
+    stack.reserve(node.operands.size());
+    for (const Operand& each : node.operands) stack.push_back(value_of(each));
+    try {
+      node.op->callBoxed(&stack);
+    } catch (const c10::Error& error) {
+      const std::string text = error.what_without_backtrace();
+      throw UsageError(mode_.file + ": " + node.title + ": " + text.substr(0, text.find('\n')));
+    }
+    return stack;
+  }
+
+  std::vector<c10::IValue> call_body(const GraphNode& node, std::size_t first) {
+    std::vector<c10::IValue> arguments;
+    for (std::size_t i = first; i < node.operands.size(); ++i) {
+      arguments.push_back(value_of(node.operands[i]));
+    }
+    return run_graph(*node.body, std::move(arguments), mode_);
+  }
+
+  // An autocast that the program turns off is off; one that it turns on is the run's to decide.
+  std::vector<c10::IValue> call_under_autocast(const GraphNode& node) {
+    const auto device = mode_.device.type();
+    const bool was_on = at::autocast::is_autocast_enabled(device);
+    const bool stays_on = was_on && value_of(node.operands[2]).toBool();
+    at::autocast::set_autocast_enabled(device, stays_on);
+    try {
+      std::vector<c10::IValue> results = call_body(node, 4);
+      at::autocast::set_autocast_enabled(device, was_on);
+      return results;
+    } catch (...) {
+      at::autocast::set_autocast_enabled(device, was_on);
+      throw;
+    }
+  }
+
+  c10::IValue element_of(const GraphNode& node) {
+    const c10::IValue list = value_of(node.operands[0]);
+    const std::int64_t index = value_of(node.operands[1]).toInt();
+    const auto at = [&](std::size_t size) {
+      if (index >= 0 && index < static_cast<std::int64_t>(size)) {
+        return static_cast<std::size_t>(index);
+      }
+      throw UsageError(mode_.file + ": " + node.title + ": there is no element " +
+                       std::to_string(index));
+    };
+    if (list.isTuple()) {
+      const auto& elements = list.toTupleRef().elements();
+      return elements[at(elements.size())];
+    }
+    const auto elements = list.toList();
+    return elements.get(at(elements.size()));
+  }
+
+  c10::IValue number_of(const GraphNode& node) {
+    const c10::IValue a = value_of(node.operands.at(0));
+    const c10::IValue b = node.operands.size() > 1 ? value_of(node.operands[1]) : c10::IValue();
+    const bool whole = a.isInt() && (b.isNone() || b.isInt());
+    try {
+      return whole ? number_of(node.number, a.toInt(), b.isNone() ? 0 : b.toInt())
+                   : number_of(node.number, real(a), b.isNone() ? 0 : real(b));
+    } catch (const UsageError& error) {
+      throw UsageError(mode_.file + ": " + node.title + ": " + error.what());
+    }
+  }
+  static double real(const c10::IValue& value) {
+    return value.isBool() ? static_cast<double>(value.toBool()) : to_double(value);
+  }
+
+  static c10::IValue number_of(NumberOperator op, std::int64_t a, std::int64_t b) {
+    const auto known = [](std::optional<std::int64_t> result) -> c10::IValue {
+      if (!result) throw UsageError("a size is beyond 64 bits");
+      return *result;
+    };
+    switch (op) {
+      case NumberOperator::kAdd:
+        return known(checked_add(a, b));
+      case NumberOperator::kSubtract:
+        return known(checked_subtract(a, b));
+      case NumberOperator::kMultiply:
+        return known(checked_mul(a, b));
+      case NumberOperator::kFloorDivide:
+        return floor_divide(a, b);
+      case NumberOperator::kModulo:
+        return a - b * floor_divide(a, b);
+      case NumberOperator::kNegate:
+        return known(checked_subtract(0, a));
+      case NumberOperator::kMax:
+        return std::max(a, b);
+      case NumberOperator::kMin:
+        return std::min(a, b);
+      case NumberOperator::kFloor:
+      case NumberOperator::kCeil:
+        return a;
+      default:
+        return number_of(op, static_cast<double>(a), static_cast<double>(b));
+    }
+  }
+
+  static c10::IValue number_of(NumberOperator op, double a, double b) {
+    switch (op) {
+      case NumberOperator::kAdd:
+        return a + b;
+      case NumberOperator::kSubtract:
+        return a - b;
+      case NumberOperator::kMultiply:
+        return a * b;
+      case NumberOperator::kDivide:
+        return a / b;
+      case NumberOperator::kFloorDivide:
+        return std::floor(a / b);
+      case NumberOperator::kModulo:
+        return a - b * std::floor(a / b);
+      case NumberOperator::kNegate:
+        return -a;
+      case NumberOperator::kPower:
+        return power(a, b);
+      case NumberOperator::kMax:
+        return std::max(a, b);
+      case NumberOperator::kMin:
+        return std::min(a, b);
+      case NumberOperator::kToDouble:
+        return a;
+      case NumberOperator::kFloor:
+        return static_cast<std::int64_t>(std::floor(a));
+      case NumberOperator::kCeil:
+        return static_cast<std::int64_t>(std::ceil(a));
+      case NumberOperator::kNot:
+        return a == 0;
+      case NumberOperator::kAnd:
+        return a != 0 && b != 0;
+      case NumberOperator::kOr:
+        return a != 0 || b != 0;
+      case NumberOperator::kEqual:
+        return a == b;
+      case NumberOperator::kNotEqual:
+        return a != b;
+      case NumberOperator::kLess:
+        return a < b;
+      case NumberOperator::kLessEqual:
+        return a <= b;
+      case NumberOperator::kGreater:
+        return a > b;
+      case NumberOperator::kGreaterEqual:
+        return a >= b;
+    }
+    return {};
+  }
+  // A whole power of a whole number is one.
+  static c10::IValue power(double a, double b) {
+    const double result = std::pow(a, b);
+    const bool is_whole = std::trunc(a) == a && std::trunc(b) == b && b >= 0;
+    if (is_whole && std::abs(result) < 9e15) return static_cast<std::int64_t>(result);
+    return result;
+  }
+
+  void keep(const GraphNode& node, std::vector<c10::IValue> results) {
+    for (std::size_t i = 0; i < node.results.size() && i < results.size(); ++i) {
+      const GraphNode::Result& result = node.results[i];
+      if (!result.is_list) {
+        if (result.slots[0] >= 0) value(result.slots[0]) = std::move(results[i]);
+        continue;
+      }
+      const auto list = results[i].toList();
+      if (list.size() != result.slots.size()) {
+        throw UsageError(mode_.file + ": " + node.title + " gives " + std::to_string(list.size()) +
+                         " tensors, and the program takes " + std::to_string(result.slots.size()));
+      }
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        if (result.slots[k] >= 0) value(result.slots[k]) = list.get(k);
+      }
+    }
+  }
+
+  const ProgramGraph& graph_;
+  const GraphMode& mode_;
+  std::vector<c10::IValue> values_;
+};
+
+}  // namespace
+
+std::vector<c10::IValue> run_graph(const ProgramGraph& graph, std::vector<c10::IValue> inputs,
+                                   const GraphMode& mode) {
+  return GraphRun(graph, std::move(inputs), mode).run();
+}
+
+}  // namespace troika

@@ -1,0 +1,467 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/exported/graph_builder.h>
+#include <troika/exported/node_title.h>
+#include <troika/exported/operators.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace troika {
+namespace {
+
+constexpr std::string_view kAten = "torch.ops.aten.", kHigher = "torch.ops.higher_order.";
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const schema::Graph& graph, const std::string& file, int depth)
+      : source_(graph), file_(file), depth_(depth), graph_(std::make_shared<ProgramGraph>()) {}
+
+  BuiltGraph build() {
+    for (const schema::Argument& each : source_.get_inputs()) {
+      const std::string name = name_of_value(each);
+      graph_->inputs.push_back(name.empty() ? -1 : slot_for(name));
+      if (!name.empty()) roots_[name] = name;
+    }
+    for (const schema::Node& each : source_.get_nodes()) add(each);
+    for (const schema::Argument& each : source_.get_outputs()) {
+      graph_->outputs.push_back(operand_of(each));
+    }
+    find_last_uses();
+    return {graph_, std::move(written_)};
+  }
+
+ private:
+  using Tag = schema::Argument::Tag;
+
+  [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const {
+    throw UsageError(file_ + ": " + (current_.empty() ? "" : current_ + ": ") + what, hint);
+  }
+
+  // The name of a value that a slot holds; empty for a literal.
+  static std::string name_of_value(const schema::Argument& argument) {
+    switch (argument.tag()) {
+      case Tag::AS_TENSOR:
+        return argument.get_as_tensor().get_name();
+      case Tag::AS_SYM_INT: {
+        const auto& number = argument.get_as_sym_int();
+        return number.tag() == schema::SymIntArgument::Tag::AS_NAME ? number.get_as_name() : "";
+      }
+      case Tag::AS_SYM_FLOAT: {
+        const auto& number = argument.get_as_sym_float();
+        return number.tag() == schema::SymFloatArgument::Tag::AS_NAME ? number.get_as_name() : "";
+      }
+      case Tag::AS_SYM_BOOL: {
+        const auto& number = argument.get_as_sym_bool();
+        return number.tag() == schema::SymBoolArgument::Tag::AS_NAME ? number.get_as_name() : "";
+      }
+      default:
+        return "";
+    }
+  }
+
+  int slot_for(const std::string& name) {
+    if (!slots_.emplace(name, graph_->slots).second) fail("two values are called " + quote(name));
+    return graph_->slots++;
+  }
+  [[nodiscard]] Operand slot(const std::string& name) const {
+    const auto found = slots_.find(name);
+    if (found == slots_.end()) fail("no value is called " + quote(name, 100));
+    Operand operand;
+    operand.kind = OperandKind::kSlot;
+    operand.slot = found->second;
+    return operand;
+  }
+  static Operand literal(c10::IValue value) {
+    Operand operand;
+    operand.literal = std::move(value);
+    return operand;
+  }
+  static Operand list(OperandKind kind, std::vector<Operand> items) {
+    Operand operand;
+    operand.kind = kind;
+    operand.items = std::move(items);
+    return operand;
+  }
+
+  [[nodiscard]] Operand number(const schema::SymIntArgument& argument) const {
+    return argument.tag() == schema::SymIntArgument::Tag::AS_NAME ? slot(argument.get_as_name())
+                                                                  : literal(argument.get_as_int());
+  }
+  [[nodiscard]] Operand type(schema::ScalarType named) const {
+    const auto type = schema::type_of(named);
+    if (!type) fail("a type of numbers that is not known here");
+    Operand operand = literal(static_cast<std::int64_t>(*type));
+    operand.kind = OperandKind::kType;
+    return operand;
+  }
+  [[nodiscard]] Operand device() const {
+    Operand operand;
+    operand.kind = OperandKind::kDevice;
+    return operand;
+  }
+
+  [[nodiscard]] Operand operand_of(const schema::Argument& argument) const {
+    switch (argument.tag()) {
+      case Tag::AS_NONE:
+        return {};
+      case Tag::AS_TENSOR:
+        return slot(argument.get_as_tensor().get_name());
+      case Tag::AS_TENSORS: {
+        std::vector<Operand> items;
+        for (const auto& each : argument.get_as_tensors()) items.push_back(slot(each.get_name()));
+        return list(OperandKind::kTensors, std::move(items));
+      }
+      case Tag::AS_OPTIONAL_TENSORS: {
+        std::vector<Operand> items;
+        for (const auto& each : argument.get_as_optional_tensors()) items.push_back(optional(each));
+        return list(OperandKind::kOptionalTensors, std::move(items));
+      }
+      case Tag::AS_OPTIONAL_TENSOR:
+        return optional(argument.get_as_optional_tensor());
+      case Tag::AS_INT:
+        return literal(argument.get_as_int());
+      case Tag::AS_INTS:
+        return literal(argument.get_as_ints());
+      case Tag::AS_FLOAT:
+        return literal(argument.get_as_float().get());
+      case Tag::AS_FLOATS: {
+        std::vector<double> numbers;
+        for (const auto& each : argument.get_as_floats()) numbers.push_back(each.get());
+        return literal(numbers);
+      }
+      case Tag::AS_STRING:
+        return literal(argument.get_as_string());
+      case Tag::AS_BOOL:
+        return literal(argument.get_as_bool());
+      case Tag::AS_BOOLS: {
+        c10::List<bool> bools;
+        for (const bool each : argument.get_as_bools()) bools.push_back(each);
+        return literal(bools);
+      }
+      case Tag::AS_SCALAR_TYPE:
+        return type(argument.get_as_scalar_type());
+      case Tag::AS_MEMORY_FORMAT: {
+        const auto format = schema::memory_format_of(argument.get_as_memory_format());
+        return format ? literal(static_cast<std::int64_t>(*format)) : Operand();
+      }
+      case Tag::AS_LAYOUT:
+        if (argument.get_as_layout() != schema::Layout::Strided) fail("a layout that is not dense");
+        return literal(static_cast<std::int64_t>(at::kStrided));
+      case Tag::AS_DEVICE:
+        return device();
+      case Tag::AS_SYM_INT:
+        return number(argument.get_as_sym_int());
+      case Tag::AS_SYM_INTS: {
+        std::vector<Operand> items;
+        for (const auto& each : argument.get_as_sym_ints()) items.push_back(number(each));
+        return list(OperandKind::kInts, std::move(items));
+      }
+      case Tag::AS_SYM_FLOAT: {
+        const auto& value = argument.get_as_sym_float();
+        return value.tag() == schema::SymFloatArgument::Tag::AS_NAME
+                   ? slot(value.get_as_name())
+                   : literal(value.get_as_float().get());
+      }
+      case Tag::AS_SYM_BOOL: {
+        const auto& value = argument.get_as_sym_bool();
+        return value.tag() == schema::SymBoolArgument::Tag::AS_NAME ? slot(value.get_as_name())
+                                                                    : literal(value.get_as_bool());
+      }
+      default:
+        fail("an argument of a kind that is not known here",
+             "custom objects, and lists of lists, are not run");
+    }
+  }
+  [[nodiscard]] Operand optional(const schema::OptionalTensorArgument& argument) const {
+    if (argument.tag() == schema::OptionalTensorArgument::Tag::AS_NONE) return {};
+    return slot(argument.get_as_tensor().get_name());
+  }
+
+  void add(const schema::Node& node) {
+    current_ = title_of(node);
+    const std::string& target = node.get_target();
+    if (target.starts_with(kAten)) {
+      add_operator(node, target.substr(kAten.size()));
+    } else if (target.starts_with(kHigher)) {
+      add_call(node, target.substr(kHigher.size()));
+    } else if (const auto found = number_operator(target)) {
+      GraphNode& made = new_node(node, NodeKind::kNumber);
+      made.number = *found;
+      for (const auto& each : node.get_inputs())
+        made.operands.push_back(operand_of(each.get_arg()));
+      if (made.operands.empty() || made.operands.size() > 2) fail(target + " takes two numbers");
+      take_results(node, made);
+    } else if (target == "_operator.getitem") {
+      GraphNode& made = new_node(node, NodeKind::kElement);
+      for (const auto& each : node.get_inputs())
+        made.operands.push_back(operand_of(each.get_arg()));
+      if (made.operands.size() != 2) fail("an element of a list takes the list and a number");
+      take_results(node, made);
+    } else {
+      refuse_target(target);
+    }
+    current_.clear();
+  }
+
+  [[noreturn]] void refuse_target(const std::string& target) const {
+    fail("calls " + quote(target, 100) + ", which is not among the operators that run here",
+         "operators of LibTorch that compute on their arguments do; write the line with them, or "
+         "export with program.run_decompositions()");
+  }
+
+  GraphNode& new_node(const schema::Node& node, NodeKind kind) {
+    GraphNode& made = graph_->nodes.emplace_back();
+    made.kind = kind;
+    made.title = current_;
+    made.module = module_of(node);
+    return made;
+  }
+
+  // "conv2d.default" is conv2d, "add.Tensor" the overload Tensor of add.
+  void add_operator(const schema::Node& node, const std::string& target) {
+    const std::size_t dot = target.rfind('.');
+    if (dot == std::string::npos) refuse_target(node.get_target());
+    const std::string name = target.substr(0, dot);
+    std::string overload = target.substr(dot + 1);
+    if (overload == "default") overload.clear();
+    if (is_assertion(name)) return;
+    if (!is_allowed_operator(name)) refuse_target(node.get_target());
+    auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
+    if (!op) fail("calls " + quote(node.get_target(), 100) + ", which this LibTorch does not have");
+    GraphNode& made = new_node(node, NodeKind::kOperator);
+    made.op = *op;
+    take_arguments(node, made, op->schema());
+    take_results(node, made);
+    follow_aliases(node, op->schema());
+  }
+
+  void take_arguments(const schema::Node& node, GraphNode& made,
+                      const c10::FunctionSchema& schema) {
+    std::map<std::string, const schema::Argument*> given;
+    for (const auto& each : node.get_inputs()) given[each.get_name()] = &each.get_arg();
+    const bool makes_tensor = std::ranges::none_of(schema.arguments(), [](const auto& each) {
+      return each.type()->kind() == c10::TypeKind::TensorType;
+    });
+    for (const c10::Argument& argument : schema.arguments()) {
+      const auto found = given.find(argument.name());
+      if (found == given.end() && !argument.default_value() && !is_optional(argument)) {
+        fail("has no argument " + quote(argument.name()));
+      }
+      Operand operand = found == given.end()
+                            ? literal(argument.default_value().value_or(c10::IValue()))
+                            : operand_of(*found->second);
+      if (found != given.end()) given.erase(found);
+      made.operands.push_back(
+          adapted(std::move(operand), argument, makes_tensor ? &node : nullptr));
+    }
+    if (given.empty()) return;
+    fail("has an argument " + quote(given.begin()->first, 100) + ", which the operator has not");
+  }
+
+  static bool is_optional(const c10::Argument& argument) {
+    return argument.type()->kind() == c10::TypeKind::OptionalType;
+  }
+  static c10::TypeKind kind_of(const c10::Argument& argument) {
+    const auto optional = argument.type()->cast<c10::OptionalType>();
+    return optional ? optional->getElementType()->kind() : argument.type()->kind();
+  }
+
+  // `maker` is the node where it makes a tensor of no other one.
+  Operand adapted(Operand operand, const c10::Argument& argument, const schema::Node* maker) const {
+    const bool is_literal = operand.kind == OperandKind::kLiteral;
+    if (is_literal && operand.literal.isBool() && switches_training(argument.name())) {
+      operand.kind = OperandKind::kTraining;
+      return operand;
+    }
+    if (is_literal && argument.name() == "dropout_p") {
+      operand.kind = OperandKind::kRate;
+      if (operand.literal.isInt()) {
+        operand.literal = static_cast<double>(operand.literal.toInt());
+      }
+      return operand;
+    }
+    if (is_literal && operand.literal.isNone() && maker != nullptr) {
+      if (argument.name() == "device") return device();
+      if (argument.name() == "dtype" && makes_floats(*maker))
+        return type(schema::ScalarType::FLOAT);
+    }
+    switch (kind_of(argument)) {
+      case c10::TypeKind::TensorType:
+        operand.form = OperandForm::kTensor;
+        if (is_literal && operand.literal.isScalar()) operand = as_tensor(operand);
+        break;
+      case c10::TypeKind::FloatType:
+        operand.form = OperandForm::kDouble;
+        if (is_literal && operand.literal.isInt()) {
+          operand.literal = static_cast<double>(operand.literal.toInt());
+        }
+        break;
+      case c10::TypeKind::ListType:
+        if (is_literal) operand.literal = as_list(std::move(operand.literal), argument);
+        break;
+      default:
+        break;
+    }
+    return operand;
+  }
+  // A number, which a slot would make a tensor of in each run.
+  static Operand as_tensor(const Operand& operand) {
+    at::Tensor tensor =
+        at::scalar_tensor(operand.literal.toScalar(), operand.literal.isDouble() ? at::kDouble
+                                                      : operand.literal.isInt()  ? at::kLong
+                                                                                 : at::kBool);
+    tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return literal(std::move(tensor));
+  }
+  // A single number stands for a list of them, and an empty list has no type of its own.
+  static c10::IValue as_list(c10::IValue value, const c10::Argument& argument) {
+    const auto list = argument.type()->cast<c10::ListType>();
+    if (list == nullptr) return value;
+    const auto element = list->getElementType();
+    const bool is_empty = value.isIntList() && value.toIntVector().empty();
+    if (is_empty && element->kind() == c10::TypeKind::TensorType) return c10::List<at::Tensor>();
+    if (is_empty && element->kind() == c10::TypeKind::FloatType) return c10::List<double>();
+    return value;
+  }
+  bool makes_floats(const schema::Node& node) const {
+    if (node.get_outputs().size() != 1) return false;
+    const std::string name = name_of_value(node.get_outputs()[0]);
+    const auto found = source_.get_tensor_values().find(name);
+    return found != source_.get_tensor_values().end() &&
+           found->second.get_dtype() == schema::ScalarType::FLOAT;
+  }
+
+  void take_results(const schema::Node& node, GraphNode& made) {
+    for (const schema::Argument& each : node.get_outputs()) {
+      GraphNode::Result& result = made.results.emplace_back();
+      if (each.tag() == Tag::AS_TENSORS) {
+        result.is_list = true;
+        for (const auto& tensor : each.get_as_tensors()) {
+          result.slots.push_back(slot_for(tensor.get_name()));
+        }
+        continue;
+      }
+      const std::string name = name_of_value(each);
+      result.slots.push_back(name.empty() ? -1 : slot_for(name));
+    }
+  }
+
+  // A graph within the graph: the names of its arguments do not matter.
+  void add_call(const schema::Node& node, const std::string& name) {
+    GraphNode& made = new_node(node, kind_of_call(node, name));
+    const schema::Graph* body = nullptr;
+    for (const auto& each : node.get_inputs()) {
+      if (each.get_arg().tag() == Tag::AS_GRAPH) {
+        if (body != nullptr) fail("calls two graphs");
+        body = &*each.get_arg().get_as_graph().get_graph();
+      } else if (body == nullptr ||
+                 made.operands.size() < before_arguments(made.kind) + body->get_inputs().size()) {
+        made.operands.push_back(operand_of(each.get_arg()));  // others are of the checkpoint
+      }
+    }
+    if (body == nullptr) fail("calls no graph");
+    if (made.operands.size() != before_arguments(made.kind) + body->get_inputs().size()) {
+      fail("calls a graph with other arguments than it takes");
+    }
+    constexpr int kDeepest = 32;
+    if (depth_ >= kDeepest) fail("graphs are nested too deeply");
+    BuiltGraph built = GraphBuilder(*body, file_, depth_ + 1).build();
+    if (!built.written.empty()) fail("writes to what it is given, inside of a graph of its own");
+    made.body = std::move(built.graph);
+    for (const schema::Argument& each : node.get_outputs()) take_call_result(each, made);
+    if (made.results.size() > made.body->outputs.size()) fail("returns less than is taken of it");
+  }
+  void take_call_result(const schema::Argument& argument, GraphNode& made) {
+    if (argument.tag() != Tag::AS_TENSORS) {
+      const std::string name = name_of_value(argument);
+      made.results.push_back({{name.empty() ? -1 : slot_for(name)}, false});
+      return;
+    }
+    for (const auto& each : argument.get_as_tensors()) {
+      made.results.push_back({{slot_for(each.get_name())}, false});
+    }
+  }
+  [[nodiscard]] NodeKind kind_of_call(const schema::Node& node, const std::string& name) const {
+    if (name == "wrap_with_set_grad_enabled") return NodeKind::kGradMode;
+    if (name == "wrap_with_autocast") return NodeKind::kAutocast;
+    if (name == "tag_activation_checkpoint" || name == "wrap_activation_checkpoint") {
+      return NodeKind::kCall;
+    }
+    refuse_target(node.get_target());
+  }
+  // How many operands stand before the arguments of the graph.
+  static std::size_t before_arguments(NodeKind kind) {
+    return kind == NodeKind::kGradMode ? 1 : kind == NodeKind::kAutocast ? 4 : 0;
+  }
+
+  // What an operator returns may be a view of what it takes; `roots_` has of what, in the end. What
+  // it writes to is then that.
+  void follow_aliases(const schema::Node& node, const c10::FunctionSchema& schema) {
+    for (const c10::Argument& argument : schema.arguments()) {
+      if (argument.alias_info() == nullptr) continue;
+      for (const auto& each : node.get_inputs()) {
+        if (each.get_name() != argument.name()) continue;
+        const std::string name = name_of_value(each.get_arg());
+        const auto root = roots_.find(name);
+        if (name.empty() || root == roots_.end()) continue;
+        if (argument.alias_info()->isWrite()) written_.insert(root->second);
+        for (const schema::Argument& output : node.get_outputs()) set_root(output, root->second);
+      }
+    }
+    if (schema.name() != "aten::batch_norm" && schema.name() != "aten::instance_norm") return;
+    for (const auto& each : node.get_inputs()) {  // which its schema does not say
+      if (!each.get_name().starts_with("running_")) continue;
+      const auto root = roots_.find(name_of_value(each.get_arg()));
+      if (root != roots_.end()) written_.insert(root->second);
+    }
+  }
+  void set_root(const schema::Argument& output, const std::string& root) {
+    if (output.tag() == Tag::AS_TENSORS) {
+      for (const auto& each : output.get_as_tensors()) roots_[each.get_name()] = root;
+      return;
+    }
+    const std::string name = name_of_value(output);
+    if (!name.empty()) roots_[name] = root;
+  }
+
+  void find_last_uses() {
+    std::vector<bool> is_used(static_cast<std::size_t>(graph_->slots), false);
+    const auto visit = [&](const Operand& operand, auto&& self, std::vector<int>* last) -> void {
+      if (operand.kind == OperandKind::kSlot && !is_used[static_cast<std::size_t>(operand.slot)]) {
+        is_used[static_cast<std::size_t>(operand.slot)] = true;
+        if (last != nullptr) last->push_back(operand.slot);
+      }
+      for (const Operand& each : operand.items) self(each, self, last);
+    };
+    for (const Operand& each : graph_->outputs) visit(each, visit, nullptr);
+    for (auto node = graph_->nodes.rbegin(); node != graph_->nodes.rend(); ++node) {
+      for (GraphNode::Result& result : node->results) {
+        for (int& slot : result.slots) {  // nothing reads it
+          if (slot >= 0 && !is_used[static_cast<std::size_t>(slot)]) slot = -1;
+        }
+      }
+      for (const Operand& each : node->operands) visit(each, visit, &node->last_uses);
+    }
+  }
+
+  const schema::Graph& source_;
+  const std::string& file_;
+  int depth_;
+  std::string current_;  // the node, as errors call it
+  std::shared_ptr<ProgramGraph> graph_;
+  std::map<std::string, int> slots_;
+  std::map<std::string, std::string> roots_;
+  std::set<std::string> written_;
+};
+
+}  // namespace
+
+BuiltGraph build_graph(const schema::Graph& graph, const std::string& file) {
+  return GraphBuilder(graph, file, 0).build();
+}
+
+}  // namespace troika

@@ -1,0 +1,145 @@
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/exported/save.h>
+#include <troika/loss/expression.h>
+#include <troika/models/exported/exported.h>
+#include <troika/models/exported/options.h>
+#include <troika/models/row/network_result.h>
+#include <troika/models/row/row_model.h>
+
+#include <algorithm>
+
+namespace troika {
+namespace {
+
+// clang-format off
+template <class O>
+std::vector<Key> tensor_keys_of() {
+  using K = KeysOf<O>;
+  return {
+      K::template integers<&O::shape>("shape", ranges::kSize, "of one sample; []: that of the file, or a number"),
+      K::template choice<&O::dtype>("dtype", "of its elements"),
+      K::template integer<&O::classes>("classes", {0, ranges::kSize.max}, "> 0: whole numbers below it"),
+  };
+}
+
+std::vector<Key> tensor_keys() {
+  return tensor_keys_of<ScriptTensor>();
+}
+
+std::vector<Key> input_keys() {
+  using K = KeysOf<ExportedInput>;
+  std::vector<Key> keys = tensor_keys_of<ExportedInput>();
+  keys.push_back(K::text<&ExportedInput::mask_of>("mask_of", "the input of tokens whose mask it is, 1 for each and 0 behind them; \"\": none"));
+  return keys;
+}
+
+std::vector<Key> exported_keys() {
+  using O = ExportedOptions;
+  using K = KeysOf<O>;
+  return {
+      K::text<&O::path>("path", "the file that torch.export.save has written; relative to the current folder").required(),
+      K::named_tables<&O::inputs>("inputs", input_keys, "what the file does not say of its inputs: classes, and extents that were exported as dynamic. {}: nothing"),
+      K::named_tables<&O::targets>("targets", tensor_keys, "what the loss takes: shape, dtype, classes. With loss = \"none\" inputs of the program").required(),
+      K::named_tables<&O::outputs>("outputs", tensor_keys, "the results that are used, by name; the loss takes the first. {}: all, in their order"),
+      K::text<&O::loss_output>("loss_output", "with loss = \"none\": the one of `outputs` that is the loss of a microbatch, a number; first: the first"),
+      K::text<&O::weight_output>("weight_output", "with loss = \"none\": the one of `outputs` that says what a microbatch weighs, such as how many targets count; samples: how many samples it has"),
+      K::choice<&O::loss_reduction>("loss_reduction", "with loss = \"none\": the loss is the mean over the targets of a microbatch, or their sum"),
+  };
+}
+// clang-format on
+
+class ExportedKind final : public Declared<ModelKind, ExportedOptions> {
+ public:
+  ExportedKind() : Declared("exported", exported_keys()) {}
+
+  // The tensors of the file, where it is there already.
+  void derive(Options& options, const Origins& origins) const override {
+    auto& model = options.as<ExportedOptions>();
+    for (ScriptTensor& each : model.targets) {
+      if (each.classes > 0) each.dtype = ScriptDtype::kInt64;
+    }
+    try {
+      complete_from_file(model);
+    } catch (const UsageError& error) {
+      origins.fail({"model.path"}, error.what(), error.hint());
+    }
+  }
+
+  void check(const Options& options, const Origins& origins) const override {
+    const auto& model = options.as<ExportedOptions>();
+    if (!model.targets.empty()) return;
+    origins.fail({"model.targets"}, "targets: a sample has at least one",
+                 "as in targets = { y = { classes = 10 } }");
+  }
+
+  [[nodiscard]] bool takes_expressions() const override { return true; }
+
+  void check_loss(const Options& options, const LossOptions& loss,
+                  const Origins& origins) const override {
+    const auto& model = options.as<ExportedOptions>();
+    if (!model.inputs.empty()) check_network_loss(network_of(model), loss, origins);
+  }
+
+  [[nodiscard]] std::vector<std::filesystem::path> files(const Options& options) const override {
+    return {options.as<ExportedOptions>().path};
+  }
+
+  void check_ready(const Options& options, const LossOptions& loss,
+                   const Origins& origins) const override {
+    const auto& model = options.as<ExportedOptions>();
+    try {
+      ExportedOptions found = model;
+      complete_from_file(found);
+      const RowModel row = exported_row(found, loss);
+      if (expression_of(loss) != nullptr) {
+        locate_expression_errors(origins, [&] { try_expression(row); });
+      } else {
+        try_row(row, loss);
+      }
+    } catch (const UsageError& error) {
+      origins.fail({"model.path"}, error.what(), error.hint());
+    }
+  }
+
+  [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
+    ModelTraits traits = traits_of_network(network_of(options.as<ExportedOptions>()), loss);
+    traits.units_are = "the whole program";
+    traits.stages_key = "path";
+    traits.tensor_limit = "kind = \"exported\" does not split its program";
+    return traits;
+  }
+
+  [[nodiscard]] std::string unit_name(const Options&, std::int64_t) const override {
+    return "program";
+  }
+
+  [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,
+                            const ModelLayout& layout) const override {
+    return build_row(exported_row(options.as<ExportedOptions>(), loss), loss, seed, layout);
+  }
+
+  void save_beside(const Options& options, const std::filesystem::path& model,
+                   const std::vector<NamedTensor>& values) const override {
+    save_exported(options.as<ExportedOptions>().path, program_path(model), values);
+  }
+
+  void adapt_to_run(Options& options, const std::filesystem::path& model) const override {
+    options.as<ExportedOptions>().path = program_path(model).string();
+  }
+
+ private:
+  // "model.pt2" beside "model.safetensors".
+  static std::filesystem::path program_path(std::filesystem::path model) {
+    return model.replace_extension(".pt2");
+  }
+};
+
+}  // namespace
+
+const ModelKind& exported_kind() {
+  static const ExportedKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

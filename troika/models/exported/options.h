@@ -1,0 +1,34 @@
+// The keys of [model] with kind = "exported": a program that torch.export.save() has written.
+#pragma once
+
+#include <troika/models/kind.h>
+#include <troika/models/row/network_file.h>
+
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct ExportedInput : ScriptTensor {
+  std::string mask_of = {};  // the input of tokens that it is the mask of; empty: none
+
+  bool operator==(const ExportedInput&) const = default;
+};
+
+struct ExportedOptions {
+  std::string path;
+  // What the recipe says of the program's tensors, by name. Completed from the file: all that
+  // forward() takes but targets, in its order, and what of its results is used.
+  std::vector<ExportedInput> inputs;
+  std::vector<ScriptTensor> targets, outputs;
+  // As in NetworkFile.
+  std::string loss_output = kFirstOutput;
+  std::string weight_output = kSampleCount;
+  LossReduction loss_reduction = LossReduction::kMean;
+
+  bool operator==(const ExportedOptions&) const = default;
+};
+
+[[nodiscard]] const ModelKind& exported_kind();
+
+}  // namespace troika
