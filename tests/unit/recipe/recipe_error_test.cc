@@ -150,6 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mistake{"kind = \"gpt\"", "kind = \"gtp\"",
                 "recipe.toml:4: [model] kind: 'gtp' is not one of gpt, mlp, resnet, torchscript, "
+                "exported, "
                 "plugin; did you mean "
                 "'gpt'?"},
         Mistake{"layers = 2", "layers = 2\nnorm = \"layer_norm\"",
