@@ -46,7 +46,7 @@ class Description {
         continue;
       }
       const ExportedInput* const said = find_named(options.inputs, takes_[i].name);
-      inputs.push_back({completed(i, said), said != nullptr ? said->mask_of : ""});
+      inputs.push_back({completed(i, said), said != nullptr ? said->mask_of : kNoMask});
     }
     options.inputs = std::move(inputs);
     refuse_unknown_tokens(options);
@@ -75,7 +75,7 @@ class Description {
 
   void refuse_unknown_tokens(const ExportedOptions& options) const {
     for (const ExportedInput& each : options.inputs) {
-      if (each.mask_of.empty() || find_named(options.inputs, each.mask_of) != nullptr) continue;
+      if (each.mask_of == kNoMask || find_named(options.inputs, each.mask_of) != nullptr) continue;
       throw UsageError(file_ + ": input " + quote(each.name, 200) + " is to be the mask of " +
                        quote(each.mask_of, 200) + ", which is no input");
     }
@@ -194,7 +194,7 @@ struct Taken {
 };
 
 std::string name_in_data(const ExportedInput& input) {
-  return input.mask_of.empty() ? input.name : input.mask_of + ".mask";
+  return input.mask_of == kNoMask ? input.name : input.mask_of + ".mask";
 }
 
 std::vector<Taken> taken_of(const ExportedOptions& options, const LossOptions& loss) {

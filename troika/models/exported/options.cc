@@ -30,7 +30,7 @@ std::vector<Key> tensor_keys() {
 std::vector<Key> input_keys() {
   using K = KeysOf<ExportedInput>;
   std::vector<Key> keys = tensor_keys_of<ExportedInput>();
-  keys.push_back(K::text<&ExportedInput::mask_of>("mask_of", "the input of tokens whose mask it is, 1 for each and 0 behind them; \"\": none"));
+  keys.push_back(K::text<&ExportedInput::mask_of>("mask_of", "the input of tokens whose mask it is, 1 for each and 0 behind them"));
   return keys;
 }
 

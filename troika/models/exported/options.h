@@ -9,8 +9,11 @@
 
 namespace troika {
 
+// Stands for an input that is no mask.
+inline constexpr const char* kNoMask = "none";
+
 struct ExportedInput : ScriptTensor {
-  std::string mask_of = {};  // the input of tokens that it is the mask of; empty: none
+  std::string mask_of = kNoMask;  // the input of tokens that it is the mask of
 
   bool operator==(const ExportedInput&) const = default;
 };
