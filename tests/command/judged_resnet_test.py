@@ -148,9 +148,11 @@ class JudgedResnet(CommandTest):
                 self.assertEqual(self.verdict(wrong), DISAGREES)
         shutil.copytree(run, wrong, dirs_exist_ok=True)
         tensors = load_file(run / "model.safetensors")
-        tensors["layer2.0.downsample.1.running_mean"] *= 1 + 1e-9
-        save_file(tensors, wrong / "model.safetensors")
-        self.assertEqual(self.verdict(wrong), DISAGREES)
+        # Means around zero are judged by the deviation of what they are means of.
+        for name, error in (("layer2.0.downsample.1.running_mean", 1e-9), ("bn1.running_mean", 1e-8), ("bn1.running_var", 1e-9)):
+            with self.subTest(name):
+                save_file({**tensors, name: tensors[name] * (1 + error)}, wrong / "model.safetensors")
+                self.assertEqual(self.verdict(wrong), DISAGREES)
 
 
 class SavedResnet(CommandTest):
