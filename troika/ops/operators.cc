@@ -4,6 +4,7 @@
 #include <troika/base/random.h>
 #include <troika/ops/adamw.h>
 #include <troika/ops/attention.h>
+#include <troika/ops/batch_norm.h>
 #include <troika/ops/cross_entropy.h>
 #include <troika/ops/dropout.h>
 #include <troika/ops/embedding.h>
@@ -27,6 +28,10 @@ constexpr std::array kSchemas = {
     "layer_norm(Tensor input, Tensor weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
     "layer_norm_backward(Tensor gradient, Tensor input, Tensor weight, Tensor mean,"
     " Tensor reciprocal) -> (Tensor, Tensor, Tensor)",
+    "batch_norm(Tensor input, Tensor? shortcut, Tensor weight, Tensor bias, float eps, bool relu)"
+    " -> (Tensor, Tensor, Tensor)",
+    "batch_norm_backward(Tensor gradient, Tensor output, Tensor input, Tensor weight, Tensor mean,"
+    " Tensor variance, float eps, bool relu) -> (Tensor, Tensor, Tensor, Tensor)",
     "square_sums(Tensor[] values) -> Tensor",
     "column_sums(Tensor rows, ScalarType type) -> Tensor",
     "add_product_(Tensor(a!) sum, Tensor left, Tensor right, bool overwrites) -> ()",
@@ -64,6 +69,8 @@ void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(rms_norm_backward);
   TROIKA_REGISTER(layer_norm);
   TROIKA_REGISTER(layer_norm_backward);
+  TROIKA_REGISTER(batch_norm);
+  TROIKA_REGISTER(batch_norm_backward);
   TROIKA_REGISTER(attention);
   TROIKA_REGISTER(attention_backward);
   TROIKA_REGISTER(cross_entropy);
@@ -158,6 +165,23 @@ LayerNormGradients layer_norm_backward(const at::Tensor& gradient, const at::Ten
   auto [of_input, of_weight, of_bias] =
       TROIKA_CALL(layer_norm_backward, gradient, input, weight, mean, reciprocal);
   return {std::move(of_input), std::move(of_weight), std::move(of_bias)};
+}
+
+BatchNormResult batch_norm(const at::Tensor& input, const at::Tensor& shortcut,
+                           const at::Tensor& weight, const at::Tensor& bias, double eps,
+                           Relu relu) {
+  auto [output, mean, variance] =
+      TROIKA_CALL(batch_norm, input, optional(shortcut), weight, bias, eps, relu == Relu::kApplied);
+  return {std::move(output), std::move(mean), std::move(variance)};
+}
+
+BatchNormGradients batch_norm_backward(const at::Tensor& gradient, const BatchNormResult& result,
+                                       const at::Tensor& input, const at::Tensor& weight,
+                                       double eps, Relu relu) {
+  auto [of_input, of_shortcut, of_weight, of_bias] =
+      TROIKA_CALL(batch_norm_backward, gradient, result.output, input, weight, result.mean,
+                  result.variance, eps, relu == Relu::kApplied);
+  return {std::move(of_input), std::move(of_shortcut), std::move(of_weight), std::move(of_bias)};
 }
 
 void add_product_(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right,

@@ -14,6 +14,7 @@ namespace troika::ops {
 
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // Defines the operators, once for the process, and registers the kernels of this library. A plug-in
 // that registers kernels calls it before. Thread safe.

@@ -77,6 +77,50 @@ TEST_P(Composite, LayerNorm) {
   }
 }
 
+// Over chunks of rows, a part of one, and a single channel; a mean that is large beside the
+// deviation shows sums that cancel.
+TEST_P(Composite, BatchNorm) {
+  const at::ScalarType type = GetParam();
+  for (const auto& [rows, channels] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{131, 37}, {2, 5}, {64, 1}}) {
+    const at::Tensor x = values({rows, channels}, "x", type) + 3;
+    const at::Tensor dy = values({rows, channels}, "dy", type);
+    const at::Tensor added = values({rows, channels}, "added", type);
+    const at::Tensor weight = values({channels}, "w", wide(type));
+    const at::Tensor bias = values({channels}, "b", wide(type));
+    for (const bool relu : {false, true}) {
+      for (const auto& shortcut : {std::optional<at::Tensor>(), std::optional(added)}) {
+        const auto [y, mean, variance] = cpu::batch_norm(x, shortcut, weight, bias, 1e-3, relu);
+        const auto [same, mean_too, variance_too] =
+            composite::batch_norm(x, shortcut, weight, bias, 1e-3, relu);
+        expect_near(same, y);
+        expect_near(mean_too, mean);
+        expect_near(variance_too, variance);
+        const auto own = cpu::batch_norm_backward(dy, y, x, weight, mean, variance, 1e-3, relu);
+        const auto other =
+            composite::batch_norm_backward(dy, y, x, weight, mean, variance, 1e-3, relu);
+        expect_near(std::get<0>(other), std::get<0>(own), 64);
+        EXPECT_TRUE(std::get<1>(other).equal(std::get<1>(own)));
+        expect_near(std::get<2>(other), std::get<2>(own), 64);
+        expect_near(std::get<3>(other), std::get<3>(own), 64);
+      }
+    }
+  }
+}
+
+TEST_P(Composite, BatchNormHidesNoNaN) {
+  const at::Tensor x = values({70, 3}, "x", GetParam());
+  x[69][1] = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor weight = at::ones({3}, x.options().dtype(wide(GetParam())));
+  const auto [y, mean, variance] =
+      cpu::batch_norm(x, std::nullopt, weight, at::zeros_like(weight), 1e-5, true);
+  EXPECT_TRUE(y.select(1, 1).isnan().all().item<bool>());
+  EXPECT_FALSE(y.select(1, 0).isnan().any().item<bool>());
+  const auto gradients =
+      cpu::batch_norm_backward(at::ones_like(x), y, x, weight, mean, variance, 1e-5, true);
+  EXPECT_TRUE(std::get<0>(gradients).select(1, 1).isnan().all().item<bool>());
+}
+
 TEST_P(Composite, SwiGlu) {
   const at::Tensor gate = values({13, 70}, "gate", GetParam()) * 4;
   const at::Tensor up = values({13, 70}, "up", GetParam()), dy = values({13, 70}, "dy", GetParam());

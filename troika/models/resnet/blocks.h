@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include <troika/comm/group.h>
 #include <troika/models/resnet/options.h>
+#include <troika/nn/normalized_images.h>
 #include <troika/nn/sync_batch_norm.h>
 
 #include <cstdint>
@@ -24,8 +25,10 @@ struct BlockShape {
   bool bottleneck;
 };
 
-// Applies a norm of either kind. register_norm() adds it to `parent` as `name`.
-using NormFunction = std::function<at::Tensor(const at::Tensor&)>;
+// Applies a norm of either kind, adds a shortcut where it is defined, and applies ReLU.
+// register_norm() adds the norm to `parent` as `name`.
+using NormFunction =
+    std::function<at::Tensor(const at::Tensor&, const at::Tensor& shortcut, ops::Relu)>;
 [[nodiscard]] NormFunction register_norm(torch::nn::Module& parent, const std::string& name,
                                          std::int64_t channels, const ResnetNorm& norm);
 
