@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
+#include <troika/ops/cpu/widest_vectors.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
@@ -15,7 +16,7 @@ constexpr std::int64_t kChunkRows = 64;
 
 // Sum of f(i) for i in [0, n), in eight lanes that the compiler can keep in vector registers.
 template <typename Real, typename Term>
-Real lane_sum(std::int64_t n, const Term& term) {
+[[gnu::always_inline]] inline Real lane_sum(std::int64_t n, const Term& term) {
   Real lanes[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -28,8 +29,9 @@ Real lane_sum(std::int64_t n, const Term& term) {
 }
 
 template <typename Scalar, typename Real>
-void forward_row(const Scalar* x, const Real* weight, Scalar* y, Real* reciprocal, std::int64_t dim,
-                 Real eps) {
+[[gnu::always_inline]] inline void forward_row(const Scalar* x, const Real* weight,
+                                               Scalar* __restrict y, Real* reciprocal,
+                                               std::int64_t dim, Real eps) {
   const Real square = lane_sum<Real>(dim, [&](std::int64_t i) {
     const auto value = static_cast<Real>(x[i]);
     return value * value;
@@ -43,8 +45,9 @@ void forward_row(const Scalar* x, const Real* weight, Scalar* y, Real* reciproca
 
 // With n = x r: dx = r (w dy - n mean(w dy n)), and dw += dy n.
 template <typename Scalar, typename Real>
-void backward_row(const Scalar* dy, const Scalar* x, const Real* weight, Real r, Scalar* dx,
-                  Real* dweight, std::int64_t dim) {
+[[gnu::always_inline]] inline void backward_row(const Scalar* dy, const Scalar* x,
+                                                const Real* weight, Real r, Scalar* __restrict dx,
+                                                Real* __restrict dweight, std::int64_t dim) {
   const Real dot = lane_sum<Real>(dim, [&](std::int64_t i) {
     return static_cast<Real>(dy[i]) * weight[i] * static_cast<Real>(x[i]);
   });
@@ -70,9 +73,11 @@ TwoTensors rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
     auto* y = std::get<0>(result).mutable_data_ptr<scalar_t>();
     auto* r = std::get<1>(result).mutable_data_ptr<Real>();
     at::parallel_for(0, rows, kChunkRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        forward_row(x + row * dim, w, y + row * dim, r + row, dim, static_cast<Real>(eps));
-      }
+      vectorized_widely([&] {
+        for (std::int64_t row = begin; row < end; ++row) {
+          forward_row(x + row * dim, w, y + row * dim, r + row, dim, static_cast<Real>(eps));
+        }
+      });
     });
   });
   return result;
@@ -98,11 +103,13 @@ TwoTensors rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input
         auto* out = dx.mutable_data_ptr<scalar_t>();
         auto* dw = partial.mutable_data_ptr<Real>();
         at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t row = begin * kChunkRows; row < std::min(rows, end * kChunkRows);
-               ++row) {
-            backward_row(dy + row * dim, x + row * dim, w, r[row], out + row * dim,
-                         dw + row / kChunkRows * dim, dim);
-          }
+          vectorized_widely([&] {
+            for (std::int64_t row = begin * kChunkRows; row < std::min(rows, end * kChunkRows);
+                 ++row) {
+              backward_row(dy + row * dim, x + row * dim, w, r[row], out + row * dim,
+                           dw + row / kChunkRows * dim, dim);
+            }
+          });
         });
       });
   return {dx, sum()};
