@@ -232,26 +232,64 @@ TEST_P(Composite, RowsOfTables) {
   expect_near(same, own);
 }
 
+// As views of rows of tokens, as linear layers give them.
+at::Tensor head_values(const std::vector<std::int64_t>& shape, std::string_view name,
+                       at::ScalarType type) {
+  return values({shape[0], shape[2], shape[1], shape[3]}, name, type).transpose(1, 2);
+}
+
+// One block of queries, a few with a part of one, and one query alone.
 TEST_P(Composite, Attention) {
-  const std::vector<std::int64_t> shape = {2, 3, 40, 8};
-  const at::Tensor q = values(shape, "q", GetParam()), k = values(shape, "k", GetParam());
-  const at::Tensor v = values(shape, "v", GetParam()), d = values(shape, "d", GetParam());
-  at::Tensor mask = at::ones({2, 1, 40, 40}, at::kBool).tril_();
-  mask.narrow(2, 20, 20).narrow(3, 0, 20).zero_();  // two documents
-  mask = at::zeros(mask.sizes(), GetParam()).masked_fill_(mask.logical_not(), -INFINITY);
-  for (const std::optional<at::Tensor>& masked :
-       {std::optional<at::Tensor>(), std::optional<at::Tensor>(mask)}) {
-    const auto [output, log_sum] = cpu::attention(q, k, v, masked);
-    const auto [same, also] = composite::attention(q, k, v, masked);
-    expect_near(same, output);
-    expect_near(also.to(GetParam()), log_sum.to(GetParam()));  // of scores of that precision
-    const auto [dq, dk, dv] = cpu::attention_backward(d, q, k, v, masked, output, log_sum);
-    const auto [dq_too, dk_too, dv_too] =
-        composite::attention_backward(d, q, k, v, masked, output, log_sum);
-    expect_near(dq_too, dq, 64);
-    expect_near(dk_too, dk, 64);
-    expect_near(dv_too, dv, 64);
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{2, 3, 40, 8}, {1, 2, 301, 24}, {2, 1, 1, 5}}) {
+    const at::Tensor q = head_values(shape, "q", GetParam()), k = values(shape, "k", GetParam());
+    const at::Tensor v = head_values(shape, "v", GetParam()), d = values(shape, "d", GetParam());
+    const std::int64_t length = shape[2], half = length / 2;
+    at::Tensor mask = at::ones({shape[0], 1, length, length}, at::kBool).tril_();
+    mask.narrow(2, half, length - half).narrow(3, 0, half).zero_();  // two documents
+    mask = at::zeros(mask.sizes(), GetParam()).masked_fill_(mask.logical_not(), -INFINITY);
+    for (const std::optional<at::Tensor>& masked :
+         {std::optional<at::Tensor>(), std::optional<at::Tensor>(mask)}) {
+      const auto [output, log_sum] = cpu::attention(q, k, v, masked);
+      const auto [same, also] = composite::attention(q, k, v, masked);
+      expect_near(same, output);
+      expect_near(also.to(GetParam()), log_sum.to(GetParam()));  // of scores of that precision
+      const auto [dq, dk, dv] = cpu::attention_backward(d, q, k, v, masked, output, log_sum);
+      const auto [dq_too, dk_too, dv_too] =
+          composite::attention_backward(d, q, k, v, masked, output, log_sum);
+      expect_near(dq_too, dq, 64);
+      expect_near(dk_too, dk, 64);
+      expect_near(dv_too, dv, 64);
+    }
   }
+}
+
+// As exact as LibTorch's own, whose sums are fp32 as well: each beside fp64 of the same values.
+TEST(Attention, GradientsOfBf16AreAsExactAsLibTorchs) {
+  const std::vector<std::int64_t> shape = {1, 4, 200, 32};
+  const at::Tensor q = head_values(shape, "q", at::kBFloat16);
+  const at::Tensor k = head_values(shape, "k", at::kBFloat16);
+  const at::Tensor v = head_values(shape, "v", at::kBFloat16);
+  const at::Tensor d = head_values(shape, "d", at::kBFloat16);
+  const auto [output, log_sum] = cpu::attention(q, k, v, std::nullopt);
+  const auto own = cpu::attention_backward(d, q, k, v, std::nullopt, output, log_sum);
+  const auto theirs = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      d, q, k, v, output, log_sum, 0.0, /*is_causal=*/true);
+  const at::Tensor wide_q = q.to(at::kDouble), wide_k = k.to(at::kDouble);
+  const at::Tensor wide_v = v.to(at::kDouble);
+  const auto [exact_output, exact_sum] = composite::attention(wide_q, wide_k, wide_v, std::nullopt);
+  const auto exact = composite::attention_backward(d.to(at::kDouble), wide_q, wide_k, wide_v,
+                                                   std::nullopt, exact_output, exact_sum);
+  const auto error = [](const at::Tensor& found, const at::Tensor& expected) {
+    return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+  };
+  const auto expect_as_exact = [&](const at::Tensor& one, const at::Tensor& other,
+                                   const at::Tensor& expected) {
+    EXPECT_LE(error(one, expected), 1.2 * error(other, expected));
+  };
+  expect_as_exact(std::get<0>(own), std::get<0>(theirs), std::get<0>(exact));
+  expect_as_exact(std::get<1>(own), std::get<1>(theirs), std::get<1>(exact));
+  expect_as_exact(std::get<2>(own), std::get<2>(theirs), std::get<2>(exact));
 }
 
 TEST_P(Composite, RotaryPositions) {

@@ -2,8 +2,7 @@
 // into the sum, so that no product as large as a weight is written beside it. A product of fp16
 // factors is rounded to fp16, where it overflows as the loss scale expects.
 #include <ATen/ATen.h>
-#include <ATen/cpu/Utils.h>
-#include <dlfcn.h>
+#include <troika/ops/cpu/bf16_product.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
@@ -12,28 +11,6 @@
 
 namespace troika::ops::cpu {
 namespace {
-
-// MKL's product of bf16 factors that is added up in fp32, with the types and constants of its
-// header, which LibTorch does not bring: sizes are 32 bits wide, matrices in rows.
-using Bf16Product = void(int layout, int transpose_left, int transpose_right, int m, int n, int k,
-                         float alpha, const std::uint16_t* left, int left_stride,
-                         const std::uint16_t* right, int right_stride, float beta, float* sum,
-                         int sum_stride);
-constexpr int kRowMajor = 101, kAsIs = 111, kTransposed = 112;
-
-// Returns LibTorch's own copy of that function, or null. A program may have linked another MKL,
-// whose sizes are of 64 bits.
-Bf16Product* bf16_product() {
-  static auto* const kProduct = []() -> Bf16Product* {
-    // Without matrix tiles, a product in fp32 is as fast.
-    if (!at::cpu::init_amx()) return nullptr;
-    void* const library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    return library == nullptr
-               ? nullptr
-               : reinterpret_cast<Bf16Product*>(dlsym(library, "cblas_gemm_bf16bf16f32"));
-  }();
-  return kProduct;
-}
 
 bool fits_int(const at::Tensor& matrix) {
   return std::max(matrix.size(0), matrix.size(1)) <= std::numeric_limits<int>::max();

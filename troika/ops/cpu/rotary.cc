@@ -3,19 +3,24 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
+#include <troika/ops/cpu/widest_vectors.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
 namespace troika::ops::cpu {
 namespace {
 
+// Turns each number of `low` with that of `high`: the two halves of a head.
 template <typename Scalar, typename Real>
-void rotate_head(Scalar* head, const Real* cosine, const Real* sine, Real sign, std::int64_t half) {
+[[gnu::always_inline]] inline void rotate_head(Scalar* __restrict low, Scalar* __restrict high,
+                                               const Real* __restrict cosine,
+                                               const Real* __restrict sine, Real sign,
+                                               std::int64_t half) {
   for (std::int64_t i = 0; i < half; ++i) {
-    const auto first = static_cast<Real>(head[i]), second = static_cast<Real>(head[i + half]);
+    const auto first = static_cast<Real>(low[i]), second = static_cast<Real>(high[i]);
     const Real s = sign * sine[i];
-    head[i] = static_cast<Scalar>(first * cosine[i] - second * s);
-    head[i + half] = static_cast<Scalar>(second * cosine[i] + first * s);
+    low[i] = static_cast<Scalar>(first * cosine[i] - second * s);
+    high[i] = static_cast<Scalar>(second * cosine[i] + first * s);
   }
 }
 
@@ -35,12 +40,15 @@ void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Ten
     const auto* sine = cosine + table.size(1) * half;
     const Real sign = backward ? Real(-1) : Real(1);
     at::parallel_for(0, tokens, 64, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t token = begin; token < end; ++token) {
-        const std::int64_t row = position[token] * half;
-        for (std::int64_t column = 0; column < width; column += 2 * half) {
-          rotate_head(data + token * width + column, cosine + row, sine + row, sign, half);
+      vectorized_widely([&] {
+        for (std::int64_t token = begin; token < end; ++token) {
+          const std::int64_t row = position[token] * half;
+          for (std::int64_t column = 0; column < width; column += 2 * half) {
+            scalar_t* const head = data + token * width + column;
+            rotate_head(head, head + half, cosine + row, sine + row, sign, half);
+          }
         }
-      }
+      });
     });
   });
 }
