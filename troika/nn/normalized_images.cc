@@ -2,6 +2,7 @@
 #include <troika/nn/image_rows.h>
 #include <troika/nn/normalized_images.h>
 
+#include <cstdint>
 #include <optional>
 
 namespace troika {
@@ -78,7 +79,8 @@ at::Tensor normalized(torch::nn::BatchNorm2dImpl& norm, const at::Tensor& input,
                                          relu == ops::Relu::kApplied);
   const at::NoGradGuard no_grad;
   const double momentum = *norm.options.momentum();
-  const auto count = static_cast<double>(input.numel() / input.size(1));
+  const std::int64_t values = input.numel() / input.size(1);
+  const auto count = static_cast<double>(values);
   norm.num_batches_tracked += 1;
   norm.running_mean.mul_(1 - momentum).add_(results[1], momentum);
   norm.running_var.mul_(1 - momentum).add_(results[2], momentum * (count / (count - 1)));
