@@ -8,6 +8,7 @@
 #include <troika/parallel/data_parallel/data_parallel.h>
 
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -69,11 +70,18 @@ std::string list(const std::vector<double>& values) {
   return text + "]";
 }
 
+void remove(const std::string& folder, int step) {
+  std::string name = std::to_string(step);
+  name.insert(0, 8 - name.size(), '0');
+  std::filesystem::remove_all(std::filesystem::path(folder) / ("step-" + name));
+}
+
 void run(const std::string& folder, int layers, int width, int saves) {
   const auto session = troika::Session::from_environment();
   Trained trained(layers, width, session);
   const double copied = copy_seconds(trained);
-  troika::Checkpoint checkpoint(folder, session, {.keep = 2});
+  // The one before is removed between the saves, as the peer does.
+  troika::Checkpoint checkpoint(folder, session, {.keep = saves});
   checkpoint.add(trained.model).add(trained.optimizer);
   std::vector<double> stalls, written;
   for (int step = 1; step <= saves; ++step) {
@@ -83,6 +91,7 @@ void run(const std::string& folder, int layers, int width, int saves) {
     stalls.push_back(since(begin));
     checkpoint.wait();
     written.push_back(since(begin));
+    if (session.rank() == 0 && step > 1) remove(folder, step - 1);
   }
   barrier(session);
   const auto begin = Clock::now();

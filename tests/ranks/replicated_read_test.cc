@@ -54,5 +54,19 @@ RANK_TEST(ReplicatedRead, ReadsEachPartOnceAndGivesItToAllThatWantIt, 1, 2, 3) {
   }
 }
 
+RANK_TEST(ReplicatedRead, LetsEachRankOfOneHostReadForItself, 1, 2, 3) {
+  const StateDict state = wanted_by(rank);
+  const ReplicatedRead read(rank.group("world"), state.tensors(), Seconds(30),
+                            PartReaders::kAllOfOneHost);
+  std::int64_t bytes = 0, parts = 0;
+  read.read([&](const StateTensor& part) {
+    bytes += static_cast<std::int64_t>(part.tensor.nbytes());
+    ++parts;
+  });
+  EXPECT_EQ(parts, std::ssize(state.tensors()));
+  EXPECT_EQ(read.bytes_read(), bytes);
+  read.share();
+}
+
 }  // namespace
 }  // namespace troika::test

@@ -197,7 +197,8 @@ void Checkpoint::Impl::load(StateReader& reader) {
     add_places(reader, loading);
     reader.check_wanted(loading.places.places());
   });
-  const ReplicatedRead read(session.world(), loading.places.places(), session.timeout());
+  const ReplicatedRead read(session.world(), loading.places.places(), session.timeout(),
+                            reader.readers());
   on_all_ranks([&] { read.read([&](const StateTensor& part) { reader.read(part); }); });
   read.share();
   on_all_ranks([&] { finish(reader, loading); });

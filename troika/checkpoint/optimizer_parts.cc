@@ -3,6 +3,7 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/checkpoint/optimizer_parts.h>
+#include <troika/device/huge_pages.h>
 
 #include <algorithm>
 #include <utility>
@@ -86,7 +87,9 @@ void OptimizerParts::add_places(PartReader& places, const StateReader& reader) {
       if (!reader.has(name)) continue;
       has_any = true;
       const bool is_step = names[k] == "step";
-      read.values[k] = is_step ? at::zeros({1}, at::kLong) : at::zeros_like(each.tensor).detach();
+      // Every value is read: none needs to be zero before.
+      read.values[k] =
+          is_step ? at::empty({1}, at::kLong) : in_huge_pages(at::empty_like(each.tensor).detach());
       places.add(
           {name, is_step ? ShardDescriptor::whole({1}, false) : each.part.shard, read.values[k]});
     }

@@ -39,8 +39,18 @@ at::Tensor fields_of(std::span<const StateTensor> wanted) {
 
 }  // namespace
 
-ReplicatedRead::ReplicatedRead(Group world, std::span<const StateTensor> wanted, Seconds timeout)
+ReplicatedRead::ReplicatedRead(Group world, std::span<const StateTensor> wanted, Seconds timeout,
+                               PartReaders readers)
     : world_(std::move(world)), timeout_(timeout) {
+  if (readers == PartReaders::kAllOfOneHost && world_.by_host().hosts == 1) {
+    for (const StateTensor& part : wanted)
+      parts_.push_back({{world_.rank()}, world_.rank(), &part});
+  } else {
+    divide(wanted);
+  }
+}
+
+void ReplicatedRead::divide(std::span<const StateTensor> wanted) {
   const GatheredElements all =
       gather_elements(world_, fields_of(wanted), {"parts that ranks want", Deadline::in(timeout_)});
   std::map<Identity, Shared> by_identity;

@@ -119,7 +119,8 @@ SafetensorsChunks::SafetensorsChunks(std::vector<TensorEntry> tensors, BytesOf b
 }
 
 std::span<const std::byte> SafetensorsChunks::next_plain() {
-  constexpr std::size_t kPiece = std::size_t{8} << 20;
+  // What fits a core's cache: after the hash, whatever writes a piece finds it there.
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
   while (rest_.empty() && next_ < entries_.size()) {
     const TensorEntry& entry = entries_[next_++];
     rest_ = bytes_of_(entry);

@@ -82,6 +82,12 @@ void StateReader::verify_file(std::size_t file) {
   }
 }
 
+// A rank holds all of an encrypted file in memory, and copies one of a store to its disk.
+PartReaders StateReader::readers() const {
+  const bool is_plain = manifest_.key_id.empty() && !is_remote(path().native());
+  return is_plain ? PartReaders::kAllOfOneHost : PartReaders::kOne;
+}
+
 std::vector<std::size_t> StateReader::files_of(const std::string& tensor) const {
   std::vector<std::size_t> files;
   const auto found = sources_.find(tensor);

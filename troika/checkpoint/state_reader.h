@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/checkpoint/checkpoint_folder.h>
+#include <troika/checkpoint/replicated_read.h>
 #include <troika/checkpoint/safetensors.h>
 #include <troika/param/state_dict.h>
 
@@ -41,6 +42,8 @@ class StateReader {
   void verify(std::size_t first = 0, std::size_t every = 1);
   // Compares one file, likewise.
   void verify_file(std::size_t file);
+  // Returns who should read parts that several ranks want.
+  [[nodiscard]] PartReaders readers() const;
   // Returns the numbers of the files that hold a part of the tensor, ascending.
   [[nodiscard]] std::vector<std::size_t> files_of(const std::string& tensor) const;
 

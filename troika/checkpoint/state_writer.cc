@@ -6,6 +6,7 @@
 #include <troika/checkpoint/state_writer.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/device/device.h>
+#include <troika/device/huge_pages.h>
 
 #include <ranges>
 #include <utility>
@@ -86,7 +87,7 @@ void StateWriter::copy(at::Tensor& values, std::size_t index) {
   at::Tensor& memory = memory_[index];
   if (!memory.defined() || memory.sizes() != values.sizes() ||
       memory.scalar_type() != values.scalar_type()) {
-    memory = host_memory_for(values.device(), values);
+    memory = in_huge_pages(host_memory_for(values.device(), values));
   }
   memory.copy_(values, /*non_blocking=*/true);
   values = memory;

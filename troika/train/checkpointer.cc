@@ -275,7 +275,7 @@ ResumedState resume_newest(const CheckpointFolder& folder, const Job& job, Train
   }
   const auto has = [&](const std::string& name) { return reader->has(name); };
   StateDict state = trainer.places(has);
-  const ReplicatedRead read(job.world(), state.tensors(), job.storage_timeout());
+  const ReplicatedRead read(job.world(), state.tensors(), job.storage_timeout(), reader->readers());
   const std::optional<Failure> own = failure_in([&] {
     reader->check_wanted(state.tensors());
     read.read([&](const StateTensor& wanted) { reader->read(wanted); });

@@ -4,6 +4,7 @@
 #include <support/temporary_folder.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
@@ -11,7 +12,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -127,6 +130,59 @@ TEST(AtomicFile, WritesAtAPlace) {
   file.write("cd");
   file.commit();
   EXPECT_EQ(read_file(folder / "data", 100), "abcdef");
+}
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// Pieces that end before, at and behind the places where the disk is told to begin.
+TEST(AtomicFile, HoldsLargePiecesOfAnySize) {
+  const TemporaryFolder folder;
+  std::string text(19 * kMiB + 5, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i % 251);
+  for (const std::size_t piece : {kMiB - 3, kMiB, 8 * kMiB, 9 * kMiB + 1, text.size()}) {
+    AtomicFile file(folder / "data");
+    for (std::size_t begin = 0; begin < text.size(); begin += piece) {
+      file.write(std::string_view(text).substr(begin, piece));
+    }
+    file.commit();
+    EXPECT_TRUE(read_file(folder / "data", 20 * kMiB) == text) << piece;
+  }
+}
+
+// What the page cache holds of a file (linux/mman.h of newer systems).
+struct CachedPages {
+  std::uint64_t cached, dirty, under_way, evicted, recently_evicted;
+};
+
+std::optional<CachedPages> cached_pages(const std::filesystem::path& path) {
+  constexpr long kCacheStat = 451;
+  struct {
+    std::uint64_t begin = 0, length = 0;
+  } all;
+  CachedPages pages{};
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (::syscall(kCacheStat, fd.get(), &all, &pages, 0) != 0) return std::nullopt;
+  return pages;
+}
+
+// In the folder of the test, for one in memory has no disk.
+TEST(AtomicFile, HasTheDiskBeginBeforeTheCommit) {
+  const std::filesystem::path folder = "atomic-file-" + std::to_string(::getpid());
+  make_folders(folder);
+  const std::string text(kMiB, 'x');
+  for (const std::size_t calls : {1, 8, 64}) {  // for 8 MiB
+    AtomicFile file(folder / "data");
+    for (std::size_t i = 0; i < 4 * calls; ++i) {
+      for (std::size_t k = 0; k < std::max<std::size_t>(8 / calls, 1); ++k) {
+        file.write(std::string_view(text).substr(0, std::min(kMiB, 8 * kMiB / calls)));
+      }
+    }
+    const auto pages = cached_pages(folder / names_in(folder).front());
+    if (pages && pages->cached > 0) {
+      EXPECT_LT(pages->dirty, pages->cached / 2) << calls;
+    }
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(AtomicFile, RemovesTheTemporaryFileWhenAbandoned) {

@@ -7,6 +7,7 @@
 #include <troika/checkpoint/state_writer.h>
 #include <troika/checkpoint/tensors.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -195,6 +196,53 @@ TEST_F(StateOfACheckpoint, OfAStoreIsRemovedOnceThereAreNewer) {
   EXPECT_EQ(names,
             (std::vector<std::string>{"step-00000001/manifest.json", "step-00000004/manifest.json",
                                       "step-00000005/begun"}));
+}
+
+// A file of several windows: each byte counts, wherever the reader asks for the next ones.
+TEST_F(StateOfACheckpoint, IsComparedToItsLastByte) {
+  const std::int64_t elements = (std::int64_t{9} << 20) / 4 + 3;
+  StateDict state;
+  state.add("w", ShardDescriptor::whole({elements}, true), at::arange(elements, at::kFloat));
+  StateWriter writer;
+  writer.begin(state, folder_.step_folder(3), "a.safetensors");
+  const ShardReport report = writer.wait();
+  Manifest manifest;
+  manifest.step = 3;
+  manifest.tensors = report.tensors;
+  manifest.shards = {report.shard};
+  folder_.commit(manifest);
+  const StateReader whole(folder_, 3);
+  StateReader(folder_, 3).verify();
+  const std::filesystem::path file = folder_.step_folder(3) / "a.safetensors";
+  const std::string content = read_file(file, std::uint64_t{1} << 24);
+  for (const std::size_t place :
+       {std::size_t{0}, std::size_t{4} << 20, (std::size_t{8} << 20) - 1, content.size() - 1}) {
+    std::string changed = content;
+    changed[place] ^= 1;
+    write_file_atomically(file, changed);
+    try {
+      CheckpointFiles(folder_.step_folder(3)).verify(whole.manifest(), report.shard);
+      ADD_FAILURE() << "it was read, with another byte " << place;
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("a.safetensors' is damaged: its SHA-256"));
+    }
+  }
+}
+
+// Ranks of one host take plain files from the page cache; others go through one of them.
+TEST_F(StateOfACheckpoint, SaysWhoShouldReadWhatSeveralRanksWant) {
+  write({shard_of({0, 0, 4}, 0, 24)});
+  EXPECT_EQ(StateReader(folder_, 3).readers(), PartReaders::kAllOfOneHost);
+  ::setenv("TROIKA_TEST_KEY", std::string(64, '5').c_str(), 1);
+  folder_ = CheckpointFolder(temporary_.path() / "secret", key_from("env:TROIKA_TEST_KEY", "test"));
+  make_folders(folder_.step_folder(3));
+  Manifest manifest;
+  manifest.step = 3;
+  folder_.commit(manifest);
+  EXPECT_EQ(StateReader(folder_, 3).readers(), PartReaders::kOne);
+  folder_ = CheckpointFolder("file://" + (temporary_.path() / "store").string());
+  write({shard_of({0, 0, 4}, 0, 24)});
+  EXPECT_EQ(StateReader(folder_, 3).readers(), PartReaders::kOne);
 }
 
 TEST_F(StateOfACheckpoint, SaysWhyItCannotBeWritten) {
