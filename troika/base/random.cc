@@ -1,3 +1,4 @@
+#include <troika/base/philox.h>
 #include <troika/base/random.h>
 
 #include <cmath>
@@ -38,21 +39,8 @@ double portable_cos_turn(double v) {
 
 std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_high,
                                     std::uint64_t counter_low) {
-  constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  std::array<std::uint32_t, 4> c{
-      static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
-      static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)};
-  auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = static_cast<std::uint64_t>(kMultiplier0) * c[0];
-    const std::uint64_t p1 = static_cast<std::uint64_t>(kMultiplier1) * c[2];
-    c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
-    k0 += kWeyl0;
-    k1 += kWeyl1;
-  }
-  return c;
+  const auto words = philox_lanes<1>(key, counter_high, {counter_low});
+  return {words[0][0], words[1][0], words[2][0], words[3][0]};
 }
 
 std::uint64_t mix_bits(std::uint64_t value) {

@@ -1,8 +1,11 @@
 #include <troika/base/error.h>
+#include <troika/base/philox.h>
 #include <troika/base/random.h>
+#include <troika/base/vectorize.h>
 #include <troika/data/sampler.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numeric>
@@ -53,20 +56,48 @@ Permutation::Permutation(std::uint64_t key, std::int64_t size) : key_(key), size
   low_bits_ = bits - high_bits_;
 }
 
+template <std::size_t kValues>
+void Permutation::walk(std::int64_t epoch, std::array<std::uint64_t, kValues>& values) const {
+  const std::uint64_t high_mask = low_mask(high_bits_), mask = low_mask(low_bits_);
+  std::array<std::uint64_t, kValues> high{}, low{};
+  for (std::size_t i = 0; i < kValues; ++i) {
+    high[i] = values[i] >> low_bits_;
+    low[i] = values[i] & mask;
+  }
+  for (std::uint64_t round = 0; round < kRounds; round += 2) {
+    const std::uint64_t counter = static_cast<std::uint64_t>(epoch) * kRounds + round;
+    const auto of_low = philox_lanes(key_, counter, low)[0];
+    for (std::size_t i = 0; i < kValues; ++i) high[i] ^= of_low[i] & high_mask;
+    const auto of_high = philox_lanes(key_, counter + 1, high)[0];
+    for (std::size_t i = 0; i < kValues; ++i) low[i] ^= of_high[i] & mask;
+  }
+  for (std::size_t i = 0; i < kValues; ++i) values[i] = high[i] << low_bits_ | low[i];
+}
+
 std::int64_t Permutation::at(std::int64_t epoch, std::int64_t position) const {
   check(position >= 0 && position < size_, "a position outside its permutation");
-  const std::uint64_t high_mask = low_mask(high_bits_), mask = low_mask(low_bits_);
-  auto value = static_cast<std::uint64_t>(position);
+  std::array value{static_cast<std::uint64_t>(position)};
   do {
-    std::uint64_t high = value >> low_bits_, low = value & mask;
-    for (std::uint64_t round = 0; round < kRounds; round += 2) {
-      const std::uint64_t counter = static_cast<std::uint64_t>(epoch) * kRounds + round;
-      high ^= philox(key_, counter, low)[0] & high_mask;
-      low ^= philox(key_, counter + 1, high)[0] & mask;
+    walk(epoch, value);
+  } while (value[0] >= static_cast<std::uint64_t>(size_));
+  return static_cast<std::int64_t>(value[0]);
+}
+
+void Permutation::fill(std::int64_t epoch, std::int64_t first,
+                       std::span<std::int64_t> items) const {
+  check(first >= 0 && std::ssize(items) <= size_ - first, "a position outside its permutation");
+  std::array<std::uint64_t, kAtOnce> values{};
+  while (items.size() >= kAtOnce) {
+    std::iota(values.begin(), values.end(), static_cast<std::uint64_t>(first));
+    vectorized([&] { walk(epoch, values); });
+    for (std::size_t i = 0; i < kAtOnce; ++i) {
+      const auto item = static_cast<std::int64_t>(values[i]);
+      items[i] = item < size_ ? item : at(epoch, first + static_cast<std::int64_t>(i));
     }
-    value = high << low_bits_ | low;
-  } while (value >= static_cast<std::uint64_t>(size_));
-  return static_cast<std::int64_t>(value);
+    items = items.subspan(kAtOnce);
+    first += kAtOnce;
+  }
+  for (std::int64_t& each : items) each = at(epoch, first++);
 }
 
 Mixture::Mixture(std::span<const double> weights) {

@@ -5,6 +5,8 @@
 
 #include <troika/base/index_range.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,9 +35,17 @@ class Permutation {
   // Returns the item at `position` (in [0, size)) in the order of `epoch`: a bijection of [0,
   // size).
   [[nodiscard]] std::int64_t at(std::int64_t epoch, std::int64_t position) const;
+  // Writes the items at `first` and the positions after it: kAtOnce of them at a time take less
+  // than at() for each.
+  static constexpr std::size_t kAtOnce = 16;
+  void fill(std::int64_t epoch, std::int64_t first, std::span<std::int64_t> items) const;
   [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
+  // Sends each value once through the network.
+  template <std::size_t kValues>
+  void walk(std::int64_t epoch, std::array<std::uint64_t, kValues>& values) const;
+
   std::uint64_t key_;
   std::int64_t size_;
   int low_bits_;

@@ -42,6 +42,22 @@ TEST(RowOrder, IsAFunctionOfKeyAndOrdinal) {
   }
 }
 
+// What is computed ahead for one reader must not be taken for what another one asks for.
+TEST(RowOrder, IsTheSameForReadersThatJump) {
+  const std::vector<std::int64_t> rows = {50, 70, 3, 41};
+  const RowOrder order(kKey, rows, 100), same(kKey, rows, 100);
+  const std::vector<std::int64_t> expected = pass_of(order, 0);
+  const auto expect_at = [&](std::int64_t i) {
+    EXPECT_EQ(same.at(i).index, expected[static_cast<std::size_t>(i)]) << i;
+  };
+  for (std::int64_t i = 0; i < same.rows(); ++i) {
+    expect_at(i);
+    if (i % 7 == 0) (void)same.at(i + same.rows());  // of another pass
+    if (i % 11 == 0) expect_at(same.rows() - 1 - i);
+    if (i >= 5) expect_at(i - 5);
+  }
+}
+
 TEST(RowOrder, FindsTheRowOfAnIndex) {
   const RowOrder order(kKey, {2, 0, 3}, 9);
   std::vector<std::pair<std::size_t, std::int64_t>> places;

@@ -77,6 +77,23 @@ TEST(Permutation, IsUniform) {
 
 // Samples must not move from one release or machine to another: a run that resumes would see some
 // twice.
+// Of every length, from places that are no multiple of what is computed at once.
+TEST(Permutation, GivesTheSameItemsInARow) {
+  for (const std::int64_t size : {1, 5, 17, 64, 1000, 1025}) {
+    const Permutation order(11, size);
+    for (const std::int64_t first : {std::int64_t{0}, size / 3, size - 1}) {
+      for (const std::int64_t epoch : {0, 3}) {
+        std::vector<std::int64_t> items(static_cast<std::size_t>(size - first)), expected;
+        order.fill(epoch, first, items);
+        for (std::int64_t i = first; i < size; ++i) expected.push_back(order.at(epoch, i));
+        EXPECT_EQ(items, expected) << size << " " << first;
+      }
+    }
+    std::vector<std::int64_t> beyond(static_cast<std::size_t>(size + 1));
+    EXPECT_THROW(order.fill(0, 0, beyond), InternalError);
+  }
+}
+
 TEST(Permutation, IsFixed) {
   const Permutation permutation(1337, 1000);
   std::vector<std::int64_t> first;

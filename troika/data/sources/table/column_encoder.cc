@@ -144,20 +144,61 @@ void ColumnEncoder::encode_known(const Values& values, std::span<const std::int6
 template <class T>
 void ColumnEncoder::encode_rows(const Values& values, std::span<const std::int64_t> slots,
                                 const at::Tensor& out, const Complain& complain) const {
+  const bool are_plain = std::is_floating_point_v<T> && isFloatingType(tensor_.dtype);
+  if (are_plain && column_.options.as == ColumnUse::kNumber) {
+    if (!values.integers.empty()) {
+      return encode_numbers<T>(values, values.integers, slots, out, complain);
+    }
+    if (values.type == ValueType::kNumber) {
+      return encode_numbers<T>(values, values.numbers, slots, out, complain);
+    }
+  }
   T* const data = out.mutable_data_ptr<T>() + column_.offset;
   const std::int64_t width = out.size(1);
   for (std::int64_t i = 0; i < values.rows; ++i) {
-    const std::int64_t row = values.first_row + i;
-    const std::int64_t slot = slots[static_cast<std::size_t>(row)];
-    if (slot < 0) continue;
-    const Cell cell(values, i);
-    const bool is_left_out = column_.options.missing == Missing::kIgnore &&
-                             column_.has_ignored_targets() && cell.is_ignored_target();
-    if (cell.is_there() && !is_left_out) {
-      write(cell, row, data + slot * width, complain);
+    const std::int64_t slot = slots[static_cast<std::size_t>(values.first_row + i)];
+    if (slot >= 0) encode_cell(values, i, data + slot * width, complain);
+  }
+}
+
+// Nearly all values are there and fit, so the others alone are looked at closely.
+template <class T, class Number>
+void ColumnEncoder::encode_numbers(const Values& values, std::span<const Number> numbers,
+                                   std::span<const std::int64_t> slots, const at::Tensor& out,
+                                   const Complain& complain) const {
+  T* const data = out.mutable_data_ptr<T>() + column_.offset;
+  const std::int64_t width = out.size(1);
+  const std::span<const std::int64_t> own =
+      slots.subspan(static_cast<std::size_t>(values.first_row), numbers.size());
+  // Where values are only looked at, `out` is of another type than the tensor.
+  const bool is_double = tensor_.dtype == at::kDouble;
+  const bool any_ignored = column_.options.missing == Missing::kIgnore;
+  const double shift = column_.shift, scale = column_.scale;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (own[i] < 0) continue;
+    T* const place = data + own[i] * width;
+    const double value = (static_cast<double>(numbers[i]) - shift) * scale;
+    const bool is_there = values.there.empty() || values.there[i] != 0;
+    const bool fits = is_double ? std::isfinite(value) : std::isfinite(static_cast<float>(value));
+    if (is_there && !any_ignored && fits) {
+      *place = static_cast<T>(value);
     } else {
-      write_missing(row, data + slot * width, complain);
+      encode_cell(values, static_cast<std::int64_t>(i), place, complain);
     }
+  }
+}
+
+template <class T>
+void ColumnEncoder::encode_cell(const Values& values, std::int64_t i, T* out,
+                                const Complain& complain) const {
+  const std::int64_t row = values.first_row + i;
+  const Cell cell(values, i);
+  const bool is_left_out = column_.options.missing == Missing::kIgnore &&
+                           column_.has_ignored_targets() && cell.is_ignored_target();
+  if (cell.is_there() && !is_left_out) {
+    write(cell, row, out, complain);
+  } else {
+    write_missing(row, out, complain);
   }
 }
 

@@ -59,6 +59,13 @@ class ColumnEncoder {
   template <class T>
   void encode_rows(const Values& values, std::span<const std::int64_t> slots, const at::Tensor& out,
                    const Complain& complain) const;
+  // Does it for a column of numbers whose tensor is of floating point.
+  template <class T, class Number>
+  void encode_numbers(const Values& values, std::span<const Number> numbers,
+                      std::span<const std::int64_t> slots, const at::Tensor& out,
+                      const Complain& complain) const;
+  template <class T>
+  void encode_cell(const Values& values, std::int64_t i, T* out, const Complain& complain) const;
   // Returns the slots without those of rows that cannot be told in the unit of training, and writes
   // the numbers in that unit.
   [[nodiscard]] std::vector<std::int64_t> change_unit(const Values& values,

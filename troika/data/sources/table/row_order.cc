@@ -10,6 +10,8 @@ namespace {
 
 // Two neighbouring passes meet in a batch; the held-out side has one.
 constexpr std::size_t kPassesKept = 2;
+// Items that are computed at once. More would be for nothing where ranks have few samples in a row.
+constexpr std::int64_t kAhead = Permutation::kAtOnce;
 
 // The last of `firsts`, ascending, that is not above `value`.
 std::size_t interval_of(const std::vector<std::int64_t>& firsts, std::int64_t value) {
@@ -74,9 +76,26 @@ SampleRef RowOrder::at(std::int64_t ordinal) const {
   const std::shared_ptr<const Pass> in = pass(epoch);
   const std::size_t window = interval_of(in->window_first, position);
   const std::int64_t begin = in->window_first[window];
-  const std::int64_t drawn = begin + in->window[window].at(epoch, position - begin);
-  const std::size_t which = interval_of(in->first, drawn);
-  return {0, epoch, first_[in->groups[which]] + drawn - in->first[which], ordinal};
+  const std::int64_t item = begin + drawn(*in, window, position - begin);
+  const std::size_t which = interval_of(in->first, item);
+  return {0, epoch, first_[in->groups[which]] + item - in->first[which], ordinal};
+}
+
+std::int64_t RowOrder::drawn(const Pass& in, std::size_t window, std::int64_t place) const {
+  const std::scoped_lock lock(mutex_);
+  const bool is_same = ahead_.epoch == in.epoch && ahead_.window == window;
+  const std::int64_t offset = place - ahead_.first;
+  const std::int64_t known = std::ssize(ahead_.items);
+  if (!is_same || offset < 0 || offset >= known) {
+    const std::int64_t count = is_same && offset == known ? kAhead : 1;
+    const Permutation& order = in.window[window];
+    ahead_.epoch = in.epoch;
+    ahead_.window = window;
+    ahead_.first = place;
+    ahead_.items.resize(static_cast<std::size_t>(std::min(count, order.size() - place)));
+    order.fill(in.epoch, place, ahead_.items);
+  }
+  return ahead_.items[static_cast<std::size_t>(place - ahead_.first)];
 }
 
 std::int64_t RowOrder::window_of(std::int64_t ordinal) const {

@@ -42,12 +42,23 @@ class RowOrder {
  private:
   struct Pass;
   [[nodiscard]] std::shared_ptr<const Pass> pass(std::int64_t epoch) const;
+  // Returns the item at a place of a window of `in`. Readers go forward: behind the last place
+  // that was asked for, several are computed at once.
+  [[nodiscard]] std::int64_t drawn(const Pass& in, std::size_t window, std::int64_t place) const;
 
   std::uint64_t key_;
   std::int64_t window_rows_;
   std::vector<std::int64_t> first_;  // of each group, and the total
   mutable std::mutex mutex_;
   mutable std::vector<std::shared_ptr<const Pass>> passes_;  // the latest last
+  // The items at consecutive places of a window.
+  struct Ahead {
+    std::int64_t epoch = -1;
+    std::size_t window = 0;
+    std::int64_t first = 0;
+    std::vector<std::int64_t> items;
+  };
+  mutable Ahead ahead_;  // of the last place
 };
 
 }  // namespace troika

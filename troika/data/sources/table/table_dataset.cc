@@ -3,6 +3,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
+#include <troika/base/prefetch_line.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
 #include <troika/data/sources/table/kept_table_columns.h>
@@ -135,24 +136,34 @@ std::int64_t stored_image_bytes(const OpenTable& table) {
   return bytes / table.files.rows();
 }
 
-// Copies a row of a cached tensor into each sample's.
+// Copies rows of cached tensors into those of samples. Rows come from all over a window, which no
+// cache holds: all are fetched before the first is copied.
 class Gather {
  public:
-  Gather(GroupCache& cache, std::vector<at::Tensor> out) : cache_(cache), out_(std::move(out)) {}
+  explicit Gather(GroupCache& cache) : cache_(cache) {}
 
-  // Returns the row's number in the table, where the cache knows it.
-  std::int64_t copy(const RowPosition& from, std::int64_t source, std::int64_t to) {
+  // Adds a row for the next sample. Returns the row's number in the table, where the cache knows
+  // it.
+  std::int64_t add(const RowPosition& from, std::int64_t source) {
     const DecodedGroup& group = group_of(from.group);
     const std::int64_t row = group.row(source, from.row);
-    for (std::size_t i = 0; i < out_.size(); ++i) {
-      const at::Tensor& rows = group.tensors[i];
-      const std::size_t bytes = static_cast<std::size_t>(rows.size(1)) * rows.element_size();
-      std::memcpy(
-          static_cast<char*>(out_[i].mutable_data_ptr()) + static_cast<std::size_t>(to) * bytes,
-          static_cast<const char*>(rows.const_data_ptr()) + static_cast<std::size_t>(row) * bytes,
-          bytes);
+    rows_.push_back({&group, row});
+    for (const at::Tensor& each : group.tensors) {
+      const std::span<const char> bytes = bytes_of(each, row);
+      for (std::size_t i = 0; i < std::min(bytes.size(), kFetched); i += kLine) {
+        prefetch_line(&bytes[i]);
+      }
     }
     return group.numbers.empty() ? -1 : group.numbers[static_cast<std::size_t>(row)];
+  }
+  // Copies the rows of the model's tensor `index` to `out`.
+  void copy(std::size_t index, const at::Tensor& out) const {
+    auto* to = static_cast<char*>(out.mutable_data_ptr());
+    for (const auto& [group, row] : rows_) {
+      const std::span<const char> bytes = bytes_of(group->tensors[index], row);
+      std::memcpy(to, bytes.data(), bytes.size());
+      to += bytes.size();
+    }
   }
 
  private:
@@ -162,8 +173,21 @@ class Gather {
     return *rows;
   }
 
+  static constexpr std::size_t kLine = 64, kFetched = 4 * kLine;  // the processor sees what follows
+
+  static std::span<const char> bytes_of(const at::Tensor& rows, std::int64_t row) {
+    const std::size_t bytes = static_cast<std::size_t>(rows.size(1)) * rows.element_size();
+    return {static_cast<const char*>(rows.const_data_ptr()) + static_cast<std::size_t>(row) * bytes,
+            bytes};
+  }
+
+  struct Row {
+    const DecodedGroup* group;
+    std::int64_t row;
+  };
+
   GroupCache& cache_;
-  std::vector<at::Tensor> out_;
+  std::vector<Row> rows_;
   std::unordered_map<std::size_t, std::shared_ptr<const DecodedGroup>> used_;
 };
 
@@ -362,13 +386,14 @@ Microbatch TableDataset::microbatch(Split split, std::span<const SampleRef> samp
   for (std::size_t i = 0; i < specs.size(); ++i) {
     rows.push_back(at::empty({count, table_.plan.width(i)}, kept_type(specs[i].dtype)));
   }
-  Gather gather(side(split).cache, rows);
+  Gather gather(side(split).cache);
   auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const SampleRef& sample = samples[static_cast<std::size_t>(i)];
-    const std::int64_t number = gather.copy(side(split).order.position(sample), sample.source, i);
+    const std::int64_t number = gather.add(side(split).order.position(sample), sample.source);
     ids[i] = in_order_ ? number : sample.ordinal;
   }
+  for (std::size_t i = 0; i < specs.size(); ++i) gather.copy(i, rows[i]);
   if (count > 0) read_ahead(side(split), samples.back());
   if (!images_.empty()) read_images(split, samples, step, rows);
   for (std::size_t i = 0; i < specs.size(); ++i) {
