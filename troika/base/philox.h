@@ -9,16 +9,16 @@
 namespace troika {
 
 template <std::size_t kLanes>
-using PhiloxWords = std::array<std::uint32_t, kLanes>;
+using PhiloxLanes = std::array<std::uint32_t, kLanes>;
 
 // Returns what philox() of random.h does for each of `counters_low`: its four words, lane by lane.
 template <std::size_t kLanes>
-[[nodiscard]] inline std::array<PhiloxWords<kLanes>, 4> philox_lanes(
+[[nodiscard]] inline std::array<PhiloxLanes<kLanes>, 4> philox_lanes(
     std::uint64_t key, std::uint64_t counter_high,
     const std::array<std::uint64_t, kLanes>& counters_low) {
   constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  PhiloxWords<kLanes> c0, c1, c2, c3;
+  PhiloxLanes<kLanes> c0, c1, c2, c3;
   for (std::size_t i = 0; i < kLanes; ++i) {
     c0[i] = static_cast<std::uint32_t>(counters_low[i]);
     c1[i] = static_cast<std::uint32_t>(counters_low[i] >> 32);

@@ -83,19 +83,38 @@ std::int64_t Permutation::at(std::int64_t epoch, std::int64_t position) const {
   return static_cast<std::int64_t>(value[0]);
 }
 
+// Values that have left the range go on together as long as there are several.
 void Permutation::fill(std::int64_t epoch, std::int64_t first,
                        std::span<std::int64_t> items) const {
   check(first >= 0 && std::ssize(items) <= size_ - first, "a position outside its permutation");
-  std::array<std::uint64_t, kAtOnce> values{};
-  while (items.size() >= kAtOnce) {
+  constexpr std::size_t kFew = 2;
+  const auto end = static_cast<std::uint64_t>(size_);
+  for (; items.size() >= kAtOnce; items = items.subspan(kAtOnce), first += kAtOnce) {
+    std::array<std::uint64_t, kAtOnce> values{};
+    std::array<std::size_t, kAtOnce> places{};
     std::iota(values.begin(), values.end(), static_cast<std::uint64_t>(first));
-    vectorized([&] { walk(epoch, values); });
-    for (std::size_t i = 0; i < kAtOnce; ++i) {
-      const auto item = static_cast<std::int64_t>(values[i]);
-      items[i] = item < size_ ? item : at(epoch, first + static_cast<std::int64_t>(i));
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    for (std::size_t left = kAtOnce; left > 0;) {
+      if (left > kFew) {
+        vectorized([&] { walk(epoch, values); });
+      } else {
+        for (std::size_t i = 0; i < left; ++i) {
+          std::array value{values[i]};
+          walk(epoch, value);
+          values[i] = value[0];
+        }
+      }
+      std::size_t outside = 0;
+      for (std::size_t i = 0; i < left; ++i) {
+        if (values[i] < end) {
+          items[places[i]] = static_cast<std::int64_t>(values[i]);
+        } else {
+          values[outside] = values[i];
+          places[outside++] = places[i];
+        }
+      }
+      left = outside;
     }
-    items = items.subspan(kAtOnce);
-    first += kAtOnce;
   }
   for (std::int64_t& each : items) each = at(epoch, first++);
 }
