@@ -29,7 +29,8 @@ struct RowOrder::Pass {
   std::vector<Permutation> window;
 };
 
-RowOrder::RowOrder(std::uint64_t key, std::vector<std::int64_t> rows, std::int64_t window_rows)
+RowOrder::RowOrder(std::uint64_t key, const std::vector<std::int64_t>& rows,
+                   std::int64_t window_rows)
     : key_(key), window_rows_(window_rows), first_(1, 0) {
   for (const std::int64_t each : rows) first_.push_back(first_.back() + each);
   check(first_.back() > 0, "an order of no rows");

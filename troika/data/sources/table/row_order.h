@@ -24,7 +24,7 @@ class RowOrder {
  public:
   // Takes the number of rows of each group. A window has at least one group, and as many as hold
   // `window_rows`. Requires a row in all.
-  RowOrder(std::uint64_t key, std::vector<std::int64_t> rows, std::int64_t window_rows);
+  RowOrder(std::uint64_t key, const std::vector<std::int64_t>& rows, std::int64_t window_rows);
   ~RowOrder();
 
   // Returns the rows of a pass.
