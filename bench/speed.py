@@ -35,12 +35,12 @@ class Work:
 
 WORDS, RESNET = ("gpt-words.toml", "ddp_gpt.py"), ("resnet18.toml", "ddp_resnet.py")
 WORKS = {
-    "words-bf16": Work("GPT, 50,304 words, bf16", *WORDS, "bf16", goals=(1.8, 0.65)),
+    "words-bf16": Work("GPT, 50,304 words, bf16", *WORDS, "bf16", goals=(1.8, 0.65), floor=1.5),
     "words-fp32": Work("GPT, 50,304 words, fp32", *WORDS, "fp32", goals=(1.25, 0.78)),
     "words-zero": Work("GPT, 50,304 words, bf16, zero_stage = 1", *WORDS, "bf16", sets=["parallel.zero_stage=1"]),
-    "bytes-bf16": Work("GPT, 256 words, bf16", *WORDS, "bf16", {"vocab_size": 256}, goals=(1.7, 0.70)),
-    "bytes-fp32": Work("GPT, 256 words, fp32", *WORDS, "fp32", {"vocab_size": 256}, goals=(1.4, 0.80)),
-    "resnet-bf16": Work("ResNet-18, bf16", *RESNET, "bf16", unit="images/s", goals=(1.2, None)),
+    "bytes-bf16": Work("GPT, 256 words, bf16", *WORDS, "bf16", {"vocab_size": 256}, goals=(1.7, 0.70), floor=1.4),
+    "bytes-fp32": Work("GPT, 256 words, fp32", *WORDS, "fp32", {"vocab_size": 256}, goals=(1.4, 0.80), floor=0.95),
+    "resnet-bf16": Work("ResNet-18, bf16", *RESNET, "bf16", unit="images/s", goals=(1.2, None), floor=1.2),
     "resnet-fp32": Work("ResNet-18, fp32", *RESNET, "fp32", unit="images/s", goals=(1.2, None)),
 }
 OWN = "own-transformer"  # a program that trains modules of its own

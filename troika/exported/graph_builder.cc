@@ -110,38 +110,16 @@ class GraphBuilder {
         return {};
       case Tag::AS_TENSOR:
         return slot(argument.get_as_tensor().get_name());
-      case Tag::AS_TENSORS: {
-        std::vector<Operand> items;
-        for (const auto& each : argument.get_as_tensors()) items.push_back(slot(each.get_name()));
-        return list(OperandKind::kTensors, std::move(items));
-      }
-      case Tag::AS_OPTIONAL_TENSORS: {
-        std::vector<Operand> items;
-        for (const auto& each : argument.get_as_optional_tensors()) items.push_back(optional(each));
-        return list(OperandKind::kOptionalTensors, std::move(items));
-      }
       case Tag::AS_OPTIONAL_TENSOR:
         return optional(argument.get_as_optional_tensor());
       case Tag::AS_INT:
         return literal(argument.get_as_int());
-      case Tag::AS_INTS:
-        return literal(argument.get_as_ints());
       case Tag::AS_FLOAT:
         return literal(argument.get_as_float().get());
-      case Tag::AS_FLOATS: {
-        std::vector<double> numbers;
-        for (const auto& each : argument.get_as_floats()) numbers.push_back(each.get());
-        return literal(numbers);
-      }
       case Tag::AS_STRING:
         return literal(argument.get_as_string());
       case Tag::AS_BOOL:
         return literal(argument.get_as_bool());
-      case Tag::AS_BOOLS: {
-        c10::List<bool> bools;
-        for (const bool each : argument.get_as_bools()) bools.push_back(each);
-        return literal(bools);
-      }
       case Tag::AS_SCALAR_TYPE:
         return type(argument.get_as_scalar_type());
       case Tag::AS_MEMORY_FORMAT: {
@@ -155,11 +133,6 @@ class GraphBuilder {
         return device();
       case Tag::AS_SYM_INT:
         return number(argument.get_as_sym_int());
-      case Tag::AS_SYM_INTS: {
-        std::vector<Operand> items;
-        for (const auto& each : argument.get_as_sym_ints()) items.push_back(number(each));
-        return list(OperandKind::kInts, std::move(items));
-      }
       case Tag::AS_SYM_FLOAT: {
         const auto& value = argument.get_as_sym_float();
         return value.tag() == schema::SymFloatArgument::Tag::AS_NAME
@@ -170,6 +143,40 @@ class GraphBuilder {
         const auto& value = argument.get_as_sym_bool();
         return value.tag() == schema::SymBoolArgument::Tag::AS_NAME ? slot(value.get_as_name())
                                                                     : literal(value.get_as_bool());
+      }
+      default:
+        return list_of(argument);
+    }
+  }
+
+  [[nodiscard]] Operand list_of(const schema::Argument& argument) const {
+    switch (argument.tag()) {
+      case Tag::AS_TENSORS: {
+        std::vector<Operand> items;
+        for (const auto& each : argument.get_as_tensors()) items.push_back(slot(each.get_name()));
+        return list(OperandKind::kTensors, std::move(items));
+      }
+      case Tag::AS_OPTIONAL_TENSORS: {
+        std::vector<Operand> items;
+        for (const auto& each : argument.get_as_optional_tensors()) items.push_back(optional(each));
+        return list(OperandKind::kOptionalTensors, std::move(items));
+      }
+      case Tag::AS_INTS:
+        return literal(argument.get_as_ints());
+      case Tag::AS_FLOATS: {
+        std::vector<double> numbers;
+        for (const auto& each : argument.get_as_floats()) numbers.push_back(each.get());
+        return literal(numbers);
+      }
+      case Tag::AS_BOOLS: {
+        c10::List<bool> bools;
+        for (const bool each : argument.get_as_bools()) bools.push_back(each);
+        return literal(bools);
+      }
+      case Tag::AS_SYM_INTS: {
+        std::vector<Operand> items;
+        for (const auto& each : argument.get_as_sym_ints()) items.push_back(number(each));
+        return list(OperandKind::kInts, std::move(items));
       }
       default:
         fail("an argument of a kind that is not known here",

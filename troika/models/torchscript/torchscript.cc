@@ -53,7 +53,8 @@ UsageError error_of_type(const UsageError& error, const std::filesystem::path& p
                          at::ScalarType own, at::ScalarType type) {
   const std::string_view text = error.what();
   const auto mentions = [text](std::string_view name, std::string_view in_capitals) {
-    return text.find(name) != text.npos || text.find(in_capitals) != text.npos;
+    return text.find(name) != std::string_view::npos ||
+           text.find(in_capitals) != std::string_view::npos;
   };
   if (own == type || !mentions("float", "Float") || !mentions("double", "Double")) return error;
   const auto precision = [](at::ScalarType each) { return each == at::kDouble ? "fp64" : "fp32"; };
