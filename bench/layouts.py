@@ -49,6 +49,8 @@ ALONE = Layout("one-rank", "one rank alone", ["data=1"], 8, "alone", "one proces
 DATA = Layout("data", "data = 2", ["data=2"], 4, "ddp", "DDP")
 PIPELINE = Layout("pipeline-1f1b", "pipeline = 2, 1f1b", ["pipeline=2", "pipeline_schedule=1f1b"], 2, "1f1b",
                   "Schedule1F1B")
+EAGER = Layout("pipeline-eager-1f1b", "pipeline = 2, eager-1f1b", ["pipeline=2", "pipeline_schedule=eager-1f1b"], 2, "1f1b",
+               "Schedule1F1B")
 LAYOUTS = [
     DATA,
     Layout("tensor", "tensor = 2", ["tensor=2"], 8, "tensor", "DTensor"),
@@ -61,7 +63,7 @@ LAYOUTS = [
     Layout("frozen", "GPT of 124 million, last block trained, zero_stage = 3", ["data=2", "zero_stage=3"], 2, "fsdp",
            "FSDP2, reshard", is_frozen=True),
 ]
-LINK_LAYOUTS = [DATA, PIPELINE]  # beside ALONE, which needs no link: whether a second host pays
+LINK_LAYOUTS = [DATA, PIPELINE, EAGER]  # beside ALONE, which needs no link: whether a second host pays
 SLOW_LINK = "slow-link"
 CHOICES = [*(layout.key for layout in LAYOUTS), SLOW_LINK]
 
@@ -172,7 +174,7 @@ class Layouts:
         left_out = link.why_not() if SLOW_LINK in chosen else None
         there = LINK_LAYOUTS if SLOW_LINK in chosen and not left_out else []
         checked = {}
-        for layout in [*LAYOUTS, ALONE]:
+        for layout in [*LAYOUTS, EAGER, ALONE]:
             if layout in here + there or layout is ALONE and there:
                 say(f"{layout.name}: two steps of both, to compare")
                 checked[layout.key] = self.check(layout)
@@ -183,10 +185,10 @@ class Layouts:
             steps = QUICK_LINK_STEPS if quick else LINK_STEPS
             alone = self.row(OneHost(self.bench, 1), ALONE, steps, checked[ALONE.key])
             with link.Link(self.bench.scratch) as wire:
-                data, pipeline = (self.row(TwoHosts(self.bench, wire), layout, steps, checked[layout.key])
-                                  for layout in there)
-            rows += [alone, data, pipeline]
-            result |= {"pipeline_over_data": over(pipeline, data), "pipeline_over_one_rank": over(pipeline, alone),
+                data, pipeline, eager = (self.row(TwoHosts(self.bench, wire), layout, steps, checked[layout.key])
+                                         for layout in there)
+            rows += [alone, data, pipeline, eager]
+            result |= {"pipeline_over_data": over(eager, data), "pipeline_over_one_rank": over(eager, alone),
                        "data_over_one_rank": over(data, alone)}
         empty = [pair["pytorch"]["facts"]["without_model_bytes"] for row in rows for pair in row["pairs"]]
         result["without_model_bytes"] = {"troika": self.train(host, 1, NO_MODEL)[1]["peak_memory_bytes"],

@@ -1,4 +1,4 @@
-"""Writes net.pt, the network of materials.c and materials.f90: python3 make_net.py
+"""Writes net.pt2, the network of materials.c and materials.f90: python3 make_net.py
 
 How a point changes depends on the field around it, and on how fast its material conducts. PyTorch is needed here only.
 """
@@ -15,8 +15,11 @@ class Net(nn.Module):
 
     def forward(self, field, material):
         gain = self.gain(material)
-        return gain * self.slope(field), gain
+        return {"change": gain * self.slope(field), "gain": gain}
 
 
 torch.manual_seed(0)
-torch.jit.script(Net()).save("net.pt")
+example = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)
+samples = {name: {0: torch.export.Dim.DYNAMIC} for name in ("field", "material")}
+program = torch.export.export(Net().train(), example, dynamic_shapes=samples, strict=False)
+torch.export.save(program, "net.pt2")

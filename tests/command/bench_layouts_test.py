@@ -164,8 +164,9 @@ class Layouts(CommandTest):
         shown = self.check_small(found, [
             ("one rank alone", "one host", "one process", {}),
             ("data = 2", "200 Mbit/s, 5 ms", "DDP", {"data": 2}),
-            ("pipeline = 2, 1f1b", "200 Mbit/s, 5 ms", "Schedule1F1B", {"pipeline": 2})])
-        alone, data, pipeline = (row["step_rate"]["troika"] for row in found["rows"])
+            ("pipeline = 2, 1f1b", "200 Mbit/s, 5 ms", "Schedule1F1B", {"pipeline": 2}),
+            ("pipeline = 2, eager-1f1b", "200 Mbit/s, 5 ms", "Schedule1F1B", {"pipeline": 2})])
+        alone, data, _, pipeline = (row["step_rate"]["troika"] for row in found["rows"])
         self.assertEqual(found["pipeline_over_data"]["troika"], pipeline / data)
         self.assertEqual(found["pipeline_over_one_rank"]["troika"], pipeline / alone)
         self.assertEqual(found["data_over_one_rank"]["troika"], data / alone)

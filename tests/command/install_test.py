@@ -174,8 +174,8 @@ class Install(Installed, unittest.TestCase):
 
 
     def check_network_of_python(self, mpirun, program, source):
-        """Its recipe names net.pt in the current folder. It prints what the page says."""
-        if not (self.folder / "net.pt").exists():
+        """Its recipe names net.pt2 in the current folder. It prints what the page says."""
+        if not (self.folder / "net.pt2").exists():
             run_in(self.folder, python_with_torch(), source / "make_net.py")
         model = self.folder / f"{program.name}-{mpirun}.safetensors"
         page = (ROOT / "docs" / "in-simulation.md").read_text()
@@ -190,8 +190,8 @@ class Install(Installed, unittest.TestCase):
             of_page = list(map(float, figures.findall(last)))
             self.assertEqual([round(before, 1), steps, rate, round(ratio, 2)], [of_page[i] for i in (0, 2, 3, 4)])
             self.assertLess(after, 10 * of_page[1])
-        read = "import torch; net = torch.jit.load('{}'); g = net.gain.weight.flatten().tolist(); print(round(g[1] / g[0], 2))"
-        self.assertEqual(run_in(self.folder, python_with_torch(), "-c", read.format(model.with_suffix(".pt"))).stdout, "4.0\n")
+        read = "import torch; net = torch.export.load('{}'); g = net.state_dict['gain.weight'].flatten().tolist(); print(round(g[1] / g[0], 2))"
+        self.assertEqual(run_in(self.folder, python_with_torch(), "-c", read.format(model.with_suffix(".pt2"))).stdout, "4.0\n")
 
 
 class InstalledExamples(Installed, Examples, unittest.TestCase):

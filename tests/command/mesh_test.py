@@ -10,7 +10,7 @@ from command import CommandTest, slow
 
 USAGE = 2
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
+SCHEDULES = {"gpipe": 1, "1f1b": 1, "eager-1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
 
 
 class Mesh(CommandTest):

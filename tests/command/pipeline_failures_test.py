@@ -49,7 +49,7 @@ REHEARSALS = {
 }
 # The schedules, axes and injected hangs of each `make test`; `make test-all` has the others.
 ALWAYS = {"zb-v", "row", "tensor", "zero", "attention", "values", "replica-gradients", "tied-weight"}
-SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
+SCHEDULES = {"gpipe": 1, "1f1b": 1, "eager-1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
 
 
 class PipelineFailures(CommandTest):

@@ -7,7 +7,7 @@ import re
 from command import CommandTest, main
 
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "schedules.md"
-SCHEDULES = ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v")
+SCHEDULES = ("gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v")
 
 
 class SimulateSchedule(CommandTest):

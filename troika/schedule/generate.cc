@@ -27,6 +27,9 @@ struct ScheduleKind {
 constexpr int kAny = std::numeric_limits<int>::max();
 constexpr std::string_view kOneVirtualStage =
     "set virtual_stages = 1 (--virtual-stages 1), or take zb-v, which has 2 virtual stages a rank";
+constexpr std::string_view kOneForwardOneBackward =
+    "take interleaved-1f1b, which has any number of virtual stages a rank, or set "
+    "virtual_stages = 1 (--virtual-stages 1)";
 
 // A new schedule is one line here.
 constexpr std::array kKinds = {
@@ -38,9 +41,16 @@ constexpr std::array kKinds = {
                  1,
                  false,
                  false,
-                 "take interleaved-1f1b, which has any number of virtual stages a rank, or set "
-                 "virtual_stages = 1 "
-                 "(--virtual-stages 1)",
+                 kOneForwardOneBackward,
+                 {"interleaved-1f1b"}},
+    ScheduleKind{"eager-1f1b",
+                 detail::eager_one_forward_one_backward,
+                 Placement::kRoundRobin,
+                 1,
+                 1,
+                 false,
+                 false,
+                 kOneForwardOneBackward,
                  {"interleaved-1f1b"}},
     ScheduleKind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, false,
                  false, ""},

@@ -17,7 +17,8 @@ struct ScheduleShape {
   int microbatches = 1;
 };
 
-// Returns "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v": as in the recipe.
+// Returns "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v": as in the
+// recipe.
 [[nodiscard]] std::span<const std::string_view> schedule_names();
 
 // Returns the fewest virtual stages a rank that the schedule can have: 2 for "zb-v", 1 for the

@@ -18,6 +18,10 @@ using Generator = Program (*)(const ScheduleShape& shape, int rank);
 // ahead, then a forward and a backward in turn.
 [[nodiscard]] Program one_forward_one_backward(const ScheduleShape& shape, int rank);
 
+// Zhuang et al. 2023, "On optimizing the communication of model parallelism" (eager-1F1B): twice as
+// many forwards ahead, 2 (p - 1 - s), so that a transfer has a whole microbatch's time to arrive.
+[[nodiscard]] Program eager_one_forward_one_backward(const ScheduleShape& shape, int rank);
+
 // Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
 // Megatron-LM", section 2.2: groups of p microbatches pass one virtual stage after the other. The
 // last group may be smaller: it keeps the order of a full one, without the missing microbatches.

@@ -57,6 +57,12 @@ Program one_forward_one_backward(const ScheduleShape& shape, int rank) {
   });
 }
 
+Program eager_one_forward_one_backward(const ScheduleShape& shape, int rank) {
+  return in_turn(shape, rank, 2 * (shape.ranks - 1 - rank), [rank](Program& to, int i) {
+    to.push_back({ActionKind::kBackward, rank, i});
+  });
+}
+
 Program zero_bubble_h1(const ScheduleShape& shape, int rank) {
   return zero_bubble(shape, rank, shape.ranks - 1 - rank, rank);
 }

@@ -54,7 +54,8 @@ RANK_TEST(ModulePipeline, TrainsAsOneProcessUnderEverySchedule, 2, 4) {
   for (const int pipeline : {1, 2, 4}) {
     if (pipeline > rank.size()) continue;
     const PipelineGroups groups = groups_over(rank, pipeline);
-    for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"}) {
+    for (const char* schedule :
+         {"gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"}) {
       ModulePipelineOptions options = doubles_in(schedule, 4);
       if (options.schedule == "interleaved-1f1b") options.virtual_stages = 2;
       if (options.schedule == "zb-v") options.virtual_stages = 1;  // means its two, as in a recipe

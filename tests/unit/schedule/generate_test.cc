@@ -27,8 +27,9 @@ std::string computing(const Schedule& schedule, int rank) {
 
 TEST(Generate, NamesAreThoseOfTheRecipe) {
   const auto names = schedule_names();
-  EXPECT_THAT(std::vector<std::string_view>(names.begin(), names.end()),
-              ElementsAre("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"));
+  EXPECT_THAT(
+      std::vector<std::string_view>(names.begin(), names.end()),
+      ElementsAre("gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"));
 }
 
 TEST(Generate, PlacesStagesRoundRobinOrInAV) {
@@ -49,6 +50,13 @@ TEST(Generate, OneForwardOneBackwardWarmsUpByItsPlace) {
   EXPECT_EQ(computing(schedule, 0), "F0 F1 F2 B0 F3 B1 B2 B3");
   EXPECT_EQ(computing(schedule, 1), "F0 F1 B0 F2 B1 F3 B2 B3");
   EXPECT_EQ(computing(schedule, 2), "F0 B0 F1 B1 F2 B2 F3 B3");
+}
+
+TEST(Generate, EagerOneForwardOneBackwardIsTwiceAsFarAhead) {
+  const Schedule schedule = make_schedule("eager-1f1b", {3, 1, 6});
+  EXPECT_EQ(computing(schedule, 0), "F0 F1 F2 F3 F4 B0 F5 B1 B2 B3 B4 B5");
+  EXPECT_EQ(computing(schedule, 1), "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5");
+  EXPECT_EQ(computing(schedule, 2), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5");
 }
 
 TEST(Generate, InterleavedTakesGroupsByVirtualStage) {

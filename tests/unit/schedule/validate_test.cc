@@ -57,6 +57,7 @@ int most_alive(std::string_view name, const ScheduleShape& shape, int rank) {
   if (name == "1f1b" || shape.virtual_stages == 1) {
     if (name == "zb-h1") return shape.ranks;
     if (name == "zb-h2") return 2 * shape.ranks - 1;
+    if (name == "eager-1f1b") return 2 * ahead + 1;
     return ahead + 1;
   }
   if (name == "zb-v") return 2 * shape.ranks;

@@ -27,9 +27,9 @@ namespace troika {
 struct ModulePipelineOptions {
   // The ranks among which the units are divided; the others are data ranks.
   int pipeline = 1;
-  // The schedule: "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2" or "zb-v". A module
-  // computes its weight gradients together with those of its input, so the zero-bubble schedules
-  // have empty W.
+  // The schedule: "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2" or "zb-v". A
+  // module computes its weight gradients together with those of its input, so the zero-bubble
+  // schedules have empty W.
   std::string schedule = "1f1b";
   // The stages on each pipeline rank, as in a recipe. 0 and 1 stand for as few as the schedule
   // takes (2 for "zb-v", 1 for others).
