@@ -9,6 +9,7 @@ import json
 import pathlib
 import random
 import re
+import statistics
 
 from runs import Failed, laid_out, measured, parameters_in, same_losses, same_work, say, summarised
 
@@ -46,7 +47,12 @@ WORKS = {
 OWN = "own-transformer"  # a program that trains modules of its own
 OWN_ROWS = {"own transformer": [], "the same, memory not reused": ["--no-reuse"], "the same, PyTorch's loss": ["--no-fused-loss"]}
 OWN_GOAL = 1.3
-CHOICES = [*WORKS, OWN, "drawn"]
+THREADS = "threads"  # the number that troika takes by itself, beside others
+THREAD_WORKS = ("words-bf16", "bytes-bf16", "resnet-bf16")
+# Ranks, threads a rank where that is said, and whether the threads are bound to cores.
+THREAD_SETTINGS = [(1, None, False), (1, 1, False), (1, 2, False), (1, 4, False), (1, None, True), (2, None, False), (2, 1, False),
+                   (2, 2, False)]
+CHOICES = [*WORKS, OWN, "drawn", THREADS]
 
 
 def drawn(seed):
@@ -161,6 +167,29 @@ class Speed:
                 "goals": () if flags else (OWN_GOAL, None),
                 "rates": {kind: summarised(found, kind)["step_rate"] for kind, found in pairs.items()}}
 
+    def with_threads(self, work, steps, ranks, threads, is_bound):
+        variables = ["-u", "OMP_NUM_THREADS"] if threads is None else [f"OMP_NUM_THREADS={threads}"]
+        if is_bound:
+            variables.append("OMP_PROC_BIND=true")
+        sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", "checkpoint.every_minutes=0", f"train.precision={work.precision}"]
+        out, _ = self.bench.run(["env", *variables, self.bench.options.troika, "train", self.recipe, "--ranks", ranks, "--json",
+                                 "--overwrite", *(word for one in sets for word in ("--set", one))])
+        lines = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return measured(work.unit, [line["step_seconds"] for line in lines], 1, json.loads(out)["tokens"] // steps, {}).step_rate
+
+    def thread_rows(self, work):
+        """In turn, as the pairs of other rows: each setting is compared with what troika takes by itself in the same turn."""
+        self.recipe.write_text(with_values((HERE / "recipes" / work.recipe).read_text(), work.values))
+        steps = QUICK_STEPS if self.bench.options.quick else STEPS
+        rates = {setting: [] for setting in THREAD_SETTINGS}
+        for number in range(self.bench.options.pairs):
+            for setting, found in rates.items():
+                found.append(self.with_threads(work, steps, *setting))
+                say(f"{work.name}: turn {number + 1}, {setting_name(setting)}: {found[-1]:.0f} {work.unit}")
+        return [{"work": work.name, "setting": setting_name(setting), "unit": work.unit, "rate": statistics.median(found),
+                 "over_default": statistics.median(one / default for one, default in zip(found, rates[(setting[0], None, False)]))}
+                for setting, found in rates.items()]
+
     def measured(self):
         chosen = self.bench.options.speed
         works = [work for key, work in WORKS.items() if key in chosen]
@@ -170,7 +199,14 @@ class Speed:
         rows = [self.row(work) for work in works]
         if OWN in chosen:
             rows += [self.own_row(name, precision, flags) for precision in ("bf16", "fp32") for name, flags in OWN_ROWS.items()]
-        return {"seed": self.bench.options.seed, "rows": rows}
+        threads = [row for key in THREAD_WORKS for row in self.thread_rows(WORKS[key])] if THREADS in chosen else []
+        return {"seed": self.bench.options.seed, "rows": rows, "threads": threads}
+
+
+def setting_name(setting):
+    ranks, threads, is_bound = setting
+    name = f"{ranks} rank{'s' if ranks > 1 else ''}, " + ("by itself" if threads is None else f"{threads} thread{'s' if threads > 1 else ''}")
+    return name + (", bound" if is_bound else "")
 
 
 def below_floors(result):
@@ -190,4 +226,9 @@ def text_of(result):
         lines.append([row["work"], row["unit"], f"{eager['troika']:,.0f}", f"{eager['eager']:,.0f}", f"{eager['ratio']:.2f}",
                       f"{eager['smallest_ratio']:.2f} to {eager['largest_ratio']:.2f}",
                       f"{compiled['compile']:,.0f}" if compiled else "", f"{compiled['ratio']:.2f}" if compiled else "", share, goals])
-    return f"Models drawn from --seed {result['seed']}.\n" + laid_out(lines)
+    text = f"Models drawn from --seed {result['seed']}.\n" + laid_out(lines) if result["rows"] else ""
+    if not result["threads"]:
+        return text
+    lines = [["work", "ranks and threads", "unit", "rate", "of what troika takes by itself"]]
+    lines += [[row["work"], row["setting"], row["unit"], f"{row['rate']:,.0f}", f"{row['over_default']:.2f}"] for row in result["threads"]]
+    return text + laid_out(lines)
