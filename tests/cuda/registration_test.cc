@@ -48,7 +48,8 @@ TEST(CudaPlugin, HasKernelsOfOurOperators) {
   }
   // What is left to the composite there.
   EXPECT_THAT(composites,
-              testing::ElementsAre("cross_entropy_gradient_of_slice_", "cross_entropy_of_slices",
+              testing::ElementsAre("batch_norm", "batch_norm_backward",
+                                   "cross_entropy_gradient_of_slice_", "cross_entropy_of_slices",
                                    "cross_entropy_slice", "swiglu", "swiglu_backward"));
 }
 

@@ -9,22 +9,35 @@ std::string value_in(const schema::Node& node, const std::string& key) {
   return found == node.get_metadata().end() ? "" : found->second;
 }
 
-// The last line of the user's Python: "net.py line 12: self.conv(x)".
+// One frame of a trace, of which `frame` is all from its "File" on: "net.py line 12: self.conv(x)".
+std::string line_of_frame(const std::string& frame) {
+  constexpr std::size_t kFirst = 6;  // behind: File "
+  const std::size_t end = frame.find('"', kFirst), line = frame.find("line ");
+  if (end == std::string::npos || line == std::string::npos) return "";
+  std::string path = frame.substr(kFirst, end - kFirst);
+  path = path.substr(path.rfind('/') + 1);
+  const std::size_t digits = frame.find_first_not_of("0123456789", line + 5);
+  std::string text = path + " line " + frame.substr(line + 5, digits - line - 5);
+  const std::size_t code = frame.find('\n', line);
+  if (code == std::string::npos) return text;
+  const std::size_t first = frame.find_first_not_of(" \n", code);
+  if (first == std::string::npos) return text;
+  return text + ": " + frame.substr(first, frame.find('\n', first) - first);
+}
+
+// The last line of Python that is not one of PyTorch's own modules.
 std::string line_of_python(const schema::Node& node) {
   const std::string trace = value_in(node, "stack_trace");
-  const std::size_t file = trace.rfind("File \"");
-  if (file == std::string::npos) return "";
-  const std::size_t end = trace.find('"', file + 6), line = trace.find("line ", file);
-  if (end == std::string::npos || line == std::string::npos) return "";
-  std::string path = trace.substr(file + 6, end - file - 6);
-  path = path.substr(path.rfind('/') + 1);
-  const std::size_t digits = trace.find_first_not_of("0123456789", line + 5);
-  std::string text = path + " line " + trace.substr(line + 5, digits - line - 5);
-  const std::size_t code = trace.find('\n', line);
-  if (code == std::string::npos) return text;
-  const std::size_t first = trace.find_first_not_of(" \n", code);
-  if (first == std::string::npos) return text;
-  return text + ": " + trace.substr(first, trace.find('\n', first) - first);
+  std::string line;
+  std::size_t next = trace.find("File \"");
+  while (next != std::string::npos) {
+    const std::size_t begin = next;
+    next = trace.find("File \"", begin + 1);
+    const std::string frame = trace.substr(begin, next - begin);
+    const bool is_of_torch = frame.find("/torch/") < frame.find('"', 6);
+    if (line.empty() || !is_of_torch) line = line_of_frame(frame);
+  }
+  return line;
 }
 
 }  // namespace
