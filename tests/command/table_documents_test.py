@@ -119,7 +119,7 @@ class TableDocuments(CommandTest):
         for paths, column, *needles in ((["a.parquet"], "stori", "there is no column 'stori'", "did you mean 'story'?"),
                                         (["a.parquet"], "n", "the column 'n' of 'a.parquet' is int64"),
                                         (["empty.parquet"], "story", "no row of the table has text"),
-                                        (["mixed.jsonl"], "story", "'mixed.jsonl'", "row 5", "from string to number"),
+                                        (["mixed.jsonl"], "story", "'mixed.jsonl'", "row 5", "is a number, and a string in a row before"),
                                         (["array.json"], "story", "row 0 is an array", "jq -c '.[]'"),
                                         (["gone/*.parquet"], "story", "'gone/*.parquet'")):
             with self.subTest(paths=paths, column=column):
