@@ -31,18 +31,20 @@ class Work:
     sets: list = dataclasses.field(default_factory=list)  # of troika alone
     unit: str = "tokens/s"
     goals: tuple = ()  # of the ratio to DDP eager, and of the share of the products
+    checked_in: str = "fp32"  # the precision in which gradients are compared
     floor: float = 0.0  # of that ratio, below which --floors fails: 85 % of what docs/benchmarks.md has
 
 
 WORDS, RESNET = ("gpt-words.toml", "ddp_gpt.py"), ("resnet18.toml", "ddp_resnet.py")
+# A ReLU whose input is next to zero has another gradient after other rounding: by percents of the largest, in fp32 on either side.
 WORKS = {
     "words-bf16": Work("GPT, 50,304 words, bf16", *WORDS, "bf16", goals=(1.8, 0.65), floor=1.5),
     "words-fp32": Work("GPT, 50,304 words, fp32", *WORDS, "fp32", goals=(1.25, 0.78)),
     "words-zero": Work("GPT, 50,304 words, bf16, zero_stage = 1", *WORDS, "bf16", sets=["parallel.zero_stage=1"]),
     "bytes-bf16": Work("GPT, 256 words, bf16", *WORDS, "bf16", {"vocab_size": 256}, goals=(1.7, 0.70), floor=1.4),
     "bytes-fp32": Work("GPT, 256 words, fp32", *WORDS, "fp32", {"vocab_size": 256}, goals=(1.4, 0.80), floor=0.95),
-    "resnet-bf16": Work("ResNet-18, bf16", *RESNET, "bf16", unit="images/s", goals=(1.2, None), floor=1.2),
-    "resnet-fp32": Work("ResNet-18, fp32", *RESNET, "fp32", unit="images/s", goals=(1.2, None)),
+    "resnet-bf16": Work("ResNet-18, bf16", *RESNET, "bf16", unit="images/s", checked_in="fp64", goals=(1.2, None), floor=1.2),
+    "resnet-fp32": Work("ResNet-18, fp32", *RESNET, "fp32", unit="images/s", checked_in="fp64", goals=(1.2, None)),
 }
 OWN = "own-transformer"  # a program that trains modules of its own
 OWN_ROWS = {"own transformer": [], "the same, memory not reused": ["--no-reuse"], "the same, PyTorch's loss": ["--no-fused-loss"]}
@@ -104,7 +106,7 @@ class Speed:
                         {"parameters": found["parameters"]})
 
     def check(self, work):
-        self.train(work, 1, "debug.dump_steps=[1]", "train.precision=fp32")
+        self.train(work, 1, "debug.dump_steps=[1]", f"train.precision={work.checked_in}")
         dump = self.folder / "dump" / "step-1"
         found = json.loads(self.bench.run([self.bench.options.peer_python, HERE / "peers" / work.peer, self.recipe,
                                            "--check", dump])[0])

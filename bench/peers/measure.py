@@ -43,7 +43,7 @@ def run(found, make_model, make_batches, make_optimizer):
 
 
 def check(model, folder, samples):
-    """Each microbatch by itself, as what a batch-norm sees."""
+    """Each microbatch by itself, as what a batch-norm sees, in the precision of the dump."""
     from safetensors.torch import load_file
 
     dumped = load_file(f"{folder}/parameters.safetensors")
@@ -51,10 +51,12 @@ def check(model, folder, samples):
     theirs = load_file(f"{folder}/gradients.safetensors")
     parameters = {name: dumped[name] for name, _ in model.named_parameters()}  # the same names and shapes
     model.load_state_dict({**model.state_dict(), **parameters}, strict=True)
+    model.to(next(iter(parameters.values())).dtype)
     inputs = next(batch[name] for name in ("input_ids", "features", "images") if name in batch)
     for first in range(0, len(inputs), samples):
         part = slice(first, first + samples)
-        (model(inputs[part], batch["targets"][part]) * samples / len(inputs)).backward()
+        given = inputs[part].to(next(model.parameters()).dtype) if inputs.is_floating_point() else inputs[part]
+        (model(given, batch["targets"][part]) * samples / len(inputs)).backward()
     ours = {name: parameter.grad for name, parameter in model.named_parameters()}
     errors = [((ours[name] - theirs[name]).abs().max() / ours[name].abs().max()).item() for name in ours]
     return {"parameters": count(model), "largest_gradient_error": max(errors)}

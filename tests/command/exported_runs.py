@@ -58,4 +58,5 @@ class ExportedRuns(Judged):
             for key, value in values.items():
                 bound = 1e-10 if found is saved else 1e-5  # the program keeps its own precision
                 torch.testing.assert_close(found[key].double(), value.double(), rtol=bound, atol=bound, msg=f"{name} {key}")
+        module.load_state_dict(expected)
         return module, program

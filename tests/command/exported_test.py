@@ -16,13 +16,61 @@ from exported_runs import RECIPE, ExportedRuns
 USAGE = 2
 
 
+class Moody(nn.Module):
+    """Whose layers compute otherwise in evaluation, but for the batch-norm without statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.plain = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.BatchNorm2d(4, track_running_stats=False)
+        self.drop, self.gru, self.head = nn.Dropout(0.5), nn.GRU(16, 6, num_layers=2, dropout=0.5, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.plain(torch.relu(self.norm(self.conv(x))))
+        return self.head(self.gru(self.drop(x.flatten(2)))[0].mean(1))
+
+
 class Exported(ExportedRuns):
     def test_bert_in_shards(self):
         """And that torch.export.load() reads what the run has trained."""
         module, program = self.judged("bert-classes", 2, "parallel.zero_stage=3")
         batch = NETWORKS["bert-classes"].inputs(4)
-        expected = module.eval()(**batch).logits
-        torch.testing.assert_close(program.module()(**batch)["logits"].shape, expected.shape)
+        expected = module(**batch).logits
+        torch.testing.assert_close(program.module()(**batch)["logits"], expected, rtol=1e-4, atol=1e-5)
+
+    def test_evaluation_is_that_of_a_script(self):
+        """Although the program was exported in train mode: of batch-norms with and without statistics, dropout and a GRU."""
+        module = Moody()
+        torch.jit.script(module).save(self.folder / "net.pt")
+        export(module, {"x": torch.randn(3, 2, 4, 4)}, self.folder / "net.pt2")
+        losses = []
+        for kind, path, keys in (("torchscript", "net.pt", "inputs = { x = { shape = [2, 4, 4] } }\n"), ("exported", "net.pt2", "")):
+            recipe = RECIPE.format(path=path, keys=keys + "targets = { y = { classes = 3 } }")
+            (self.folder / "recipe.toml").write_text(recipe.replace('kind = "exported"', f'kind = "{kind}"'))
+            self.succeeds(self.train("data.held_out_fraction=0.1", "train.evaluate_every_steps=1", "optimizer.lr=1e-30", f"name={kind}",
+                                     ranks=2, flags=["--overwrite"]))
+            losses.append([line["held_out_loss"] for line in self.metrics(self.folder / "runs" / kind)])
+        self.assertNotEqual(*losses[0])  # statistics have moved
+        for script, program in zip(*losses):
+            self.assertAlmostEqual(script, program, delta=1e-12)
+
+    def test_a_branch_of_training_that_stays(self):
+        class Depth(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 3)
+
+            def forward(self, x):
+                x = self.fc(x)
+                return x * (torch.rand(x.size(0), 1) > 0.1) if self.training else x
+
+        export(Depth(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
+        done = self.refused("draws random numbers, in evaluation too")
+        self.assertIn("exported_test.py line ", done.error_lines[0])
+        export(nn.Linear(4, 3).bfloat16(), {"input": torch.randn(3, 4).bfloat16()}, self.folder / "net.pt2")
+        self.refused("parameter 'weight' is BFloat16, and float32 or float64 are trained")
+        program = torch.export.export(nn.Linear(4, 3), (torch.randn(3, 4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+        torch.export.save(program.run_decompositions(), self.folder / "net.pt2")
+        self.refused("comes of run_decompositions(), which drops detach() and no_grad()")
 
     def refused(self, message, path="net.pt2", keys="targets = { y = { classes = 3 } }"):
         (self.folder / "recipe.toml").write_text(RECIPE.format(path=path, keys=keys))

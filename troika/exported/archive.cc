@@ -46,6 +46,11 @@ std::optional<std::int64_t> count_of(const StoredTensor& stored) {
 
 }  // namespace
 
+std::int64_t StoredTensor::end() const {
+  const auto extent = extent_of(*this);
+  return extent.value_or(0) == 0 ? offset : *extent;
+}
+
 ExportArchive::ExportArchive(const std::filesystem::path& path) : file_(mapped(path)) {
   const std::string shown = shown_path(path);
   if (!is_archive(file_.bytes())) {

@@ -6,6 +6,7 @@
 #include <troika/base/archive_directory.h>
 #include <troika/base/file.h>
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -23,6 +24,10 @@ struct StoredTensor {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
   bool requires_grad = false;
+
+  // Returns where it ends in its record, which holds all of it: behind its last element.
+  [[nodiscard]] std::int64_t end() const;
+  auto operator<=>(const StoredTensor&) const = default;
 };
 
 // Const access is thread safe.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -33,6 +34,7 @@ c10::IValue in_form(c10::IValue value, OperandForm form) {
 
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
   if (b == 0) throw UsageError("a size is divided by 0");
+  if (b == -1) return a == std::numeric_limits<std::int64_t>::min() ? a : -a;
   return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
@@ -53,7 +55,12 @@ class GraphRun {
 
   std::vector<c10::IValue> run() {
     for (const GraphNode& node : graph_.nodes) {
-      keep(node, results_of(node));
+      try {
+        keep(node, results_of(node));
+      } catch (const c10::Error& error) {
+        const std::string text = error.what_without_backtrace();
+        throw UsageError(mode_.file + ": " + node.title + ": " + text.substr(0, text.find('\n')));
+      }
       for (const int slot : node.last_uses) value(slot) = c10::IValue();
     }
     std::vector<c10::IValue> outputs;
@@ -137,12 +144,7 @@ class GraphRun {
     torch::jit::Stack stack;
     stack.reserve(node.operands.size());
     for (const Operand& each : node.operands) stack.push_back(value_of(each));
-    try {
-      node.op->callBoxed(&stack);
-    } catch (const c10::Error& error) {
-      const std::string text = error.what_without_backtrace();
-      throw UsageError(mode_.file + ": " + node.title + ": " + text.substr(0, text.find('\n')));
-    }
+    node.op->callBoxed(&stack);
     return stack;
   }
 
@@ -157,6 +159,7 @@ class GraphRun {
   // An autocast that the program turns off is off; one that it turns on is the run's to decide.
   std::vector<c10::IValue> call_under_autocast(const GraphNode& node) {
     const auto device = mode_.device.type();
+    if (!at::autocast::is_autocast_available(device)) return call_body(node, 4);
     const bool was_on = at::autocast::is_autocast_enabled(device);
     const bool stays_on = was_on && value_of(node.operands[2]).toBool();
     at::autocast::set_autocast_enabled(device, stays_on);
@@ -225,9 +228,12 @@ class GraphRun {
         return std::max(a, b);
       case NumberOperator::kMin:
         return std::min(a, b);
-      case NumberOperator::kFloor:
-      case NumberOperator::kCeil:
+      case NumberOperator::kTruncate:
         return a;
+      case NumberOperator::kAnd:
+        return a & b;
+      case NumberOperator::kOr:
+        return a | b;
       default:
         return number_of(op, static_cast<double>(a), static_cast<double>(b));
     }
@@ -257,10 +263,8 @@ class GraphRun {
         return std::min(a, b);
       case NumberOperator::kToDouble:
         return a;
-      case NumberOperator::kFloor:
-        return static_cast<std::int64_t>(std::floor(a));
-      case NumberOperator::kCeil:
-        return static_cast<std::int64_t>(std::ceil(a));
+      case NumberOperator::kTruncate:
+        return static_cast<std::int64_t>(std::trunc(a));
       case NumberOperator::kNot:
         return a == 0;
       case NumberOperator::kAnd:
@@ -318,6 +322,11 @@ class GraphRun {
 std::vector<c10::IValue> run_graph(const ProgramGraph& graph, std::vector<c10::IValue> inputs,
                                    const GraphMode& mode) {
   return GraphRun(graph, std::move(inputs), mode).run();
+}
+
+at::Tensor tensor_of(const c10::IValue& value, const std::string& file) {
+  if (value.isTensor() && value.toTensor().defined()) return value.toTensor();
+  throw UsageError(file + ": a result of the program is no tensor");
 }
 
 }  // namespace troika

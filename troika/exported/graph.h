@@ -67,8 +67,7 @@ enum class NumberOperator {
   kOr,
   kNot,
   kToDouble,
-  kFloor,
-  kCeil,
+  kTruncate,
 };
 
 struct ProgramGraph;
@@ -111,5 +110,8 @@ struct GraphMode {
 [[nodiscard]] std::vector<c10::IValue> run_graph(const ProgramGraph& graph,
                                                  std::vector<c10::IValue> inputs,
                                                  const GraphMode& mode);
+
+// Returns the tensor of a value. Throws UsageError naming `file` where it is none.
+[[nodiscard]] at::Tensor tensor_of(const c10::IValue& value, const std::string& file);
 
 }  // namespace troika

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/exported/arguments.h>
 #include <troika/exported/graph_builder.h>
 #include <troika/exported/node_title.h>
 #include <troika/exported/operators.h>
@@ -216,8 +217,7 @@ class GraphBuilder {
 
   [[noreturn]] void refuse_target(const std::string& target) const {
     fail("calls " + quote(target, 100) + ", which is not among the operators that run here",
-         "operators of LibTorch that compute on their arguments do; write the line with them, or "
-         "export with program.run_decompositions()");
+         "operators of LibTorch that compute on their arguments do: write the line with them");
   }
 
   GraphNode& new_node(const schema::Node& node, NodeKind kind) {
@@ -236,7 +236,8 @@ class GraphBuilder {
     std::string overload = target.substr(dot + 1);
     if (overload == "default") overload.clear();
     if (is_assertion(name)) return;
-    if (!is_allowed_operator(name)) refuse_target(node.get_target());
+    const bool resizes = overload == "out" || overload.ends_with("_out");
+    if (!is_allowed_operator(name) || resizes) refuse_target(node.get_target());
     auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
     if (!op) fail("calls " + quote(node.get_target(), 100) + ", which this LibTorch does not have");
     GraphNode& made = new_node(node, NodeKind::kOperator);
@@ -250,6 +251,11 @@ class GraphBuilder {
                       const c10::FunctionSchema& schema) {
     std::map<std::string, const schema::Argument*> given;
     for (const auto& each : node.get_inputs()) given[each.get_name()] = &each.get_arg();
+    is_norm_ = std::ranges::any_of(schema.arguments(), [](const c10::Argument& each) {
+      return each.name() == "momentum" || each.name() == "running_mean";
+    });
+    const auto mean = given.find("running_mean");
+    has_running_statistics_ = mean != given.end() && mean->second->tag() != Tag::AS_NONE;
     const bool makes_tensor = std::ranges::none_of(schema.arguments(), [](const auto& each) {
       return each.type()->kind() == c10::TypeKind::TensorType;
     });
@@ -264,23 +270,26 @@ class GraphBuilder {
       if (found != given.end()) given.erase(found);
       made.operands.push_back(
           adapted(std::move(operand), argument, makes_tensor ? &node : nullptr));
+      const std::string fault = fault_of_enumeration(made.operands.back(), argument);
+      if (!fault.empty()) fail(fault);
     }
     if (given.empty()) return;
     fail("has an argument " + quote(given.begin()->first, 100) + ", which the operator has not");
   }
 
+  // A norm without running statistics takes those of the batch in evaluation, too.
+  [[nodiscard]] bool follows_mode(const std::string& argument) const {
+    if (switches_training(argument)) return !is_norm_ || has_running_statistics_;
+    return argument == "use_input_stats" && has_running_statistics_;
+  }
+
   static bool is_optional(const c10::Argument& argument) {
     return argument.type()->kind() == c10::TypeKind::OptionalType;
   }
-  static c10::TypeKind kind_of(const c10::Argument& argument) {
-    const auto optional = argument.type()->cast<c10::OptionalType>();
-    return optional ? optional->getElementType()->kind() : argument.type()->kind();
-  }
-
   // `maker` is the node where it makes a tensor of no other one.
   Operand adapted(Operand operand, const c10::Argument& argument, const schema::Node* maker) const {
     const bool is_literal = operand.kind == OperandKind::kLiteral;
-    if (is_literal && operand.literal.isBool() && switches_training(argument.name())) {
+    if (is_literal && operand.literal.isBool() && follows_mode(argument.name())) {
       operand.kind = OperandKind::kTraining;
       return operand;
     }
@@ -296,10 +305,10 @@ class GraphBuilder {
       if (argument.name() == "dtype" && makes_floats(*maker))
         return type(schema::ScalarType::FLOAT);
     }
-    switch (kind_of(argument)) {
+    switch (kind_of_argument(argument)) {
       case c10::TypeKind::TensorType:
         operand.form = OperandForm::kTensor;
-        if (is_literal && operand.literal.isScalar()) operand = as_tensor(operand);
+        if (is_literal && operand.literal.isScalar()) operand = wrapped(operand);
         break;
       case c10::TypeKind::FloatType:
         operand.form = OperandForm::kDouble;
@@ -308,31 +317,12 @@ class GraphBuilder {
         }
         break;
       case c10::TypeKind::ListType:
-        if (is_literal) operand.literal = as_list(std::move(operand.literal), argument);
+        if (is_literal) operand.literal = list_of_type(std::move(operand.literal), argument);
         break;
       default:
         break;
     }
     return operand;
-  }
-  // A number, which a slot would make a tensor of in each run.
-  static Operand as_tensor(const Operand& operand) {
-    at::Tensor tensor =
-        at::scalar_tensor(operand.literal.toScalar(), operand.literal.isDouble() ? at::kDouble
-                                                      : operand.literal.isInt()  ? at::kLong
-                                                                                 : at::kBool);
-    tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return literal(std::move(tensor));
-  }
-  // A single number stands for a list of them, and an empty list has no type of its own.
-  static c10::IValue as_list(c10::IValue value, const c10::Argument& argument) {
-    const auto list = argument.type()->cast<c10::ListType>();
-    if (list == nullptr) return value;
-    const auto element = list->getElementType();
-    const bool is_empty = value.isIntList() && value.toIntVector().empty();
-    if (is_empty && element->kind() == c10::TypeKind::TensorType) return c10::List<at::Tensor>();
-    if (is_empty && element->kind() == c10::TypeKind::FloatType) return c10::List<double>();
-    return value;
   }
   bool makes_floats(const schema::Node& node) const {
     if (node.get_outputs().size() != 1) return false;
@@ -377,10 +367,24 @@ class GraphBuilder {
     constexpr int kDeepest = 32;
     if (depth_ >= kDeepest) fail("graphs are nested too deeply");
     BuiltGraph built = GraphBuilder(*body, file_, depth_ + 1).build();
-    if (!built.written.empty()) fail("writes to what it is given, inside of a graph of its own");
+    take_writes(built.written, *body, made);
     made.body = std::move(built.graph);
     for (const schema::Argument& each : node.get_outputs()) take_call_result(each, made);
     if (made.results.size() > made.body->outputs.size()) fail("returns less than is taken of it");
+  }
+  // What a graph writes to are arguments of the call.
+  void take_writes(const std::set<std::string>& written, const schema::Graph& body,
+                   const GraphNode& made) {
+    for (std::size_t i = 0; i < body.get_inputs().size(); ++i) {
+      if (!written.contains(name_of_value(body.get_inputs()[i]))) continue;
+      const Operand& operand = made.operands[before_arguments(made.kind) + i];
+      for (const auto& [name, slot] : slots_) {
+        const auto root = roots_.find(name);
+        if (operand.kind == OperandKind::kSlot && slot == operand.slot && root != roots_.end()) {
+          written_.insert(root->second);
+        }
+      }
+    }
   }
   void take_call_result(const schema::Argument& argument, GraphNode& made) {
     if (argument.tag() != Tag::AS_TENSORS) {
@@ -416,7 +420,9 @@ class GraphBuilder {
         const auto root = roots_.find(name);
         if (name.empty() || root == roots_.end()) continue;
         if (argument.alias_info()->isWrite()) written_.insert(root->second);
-        for (const schema::Argument& output : node.get_outputs()) set_root(output, root->second);
+        for (const schema::Argument& output : node.get_outputs()) {
+          if (!is_of_other_type(name, output)) set_root(output, root->second);
+        }
       }
     }
     if (schema.name() != "aten::batch_norm" && schema.name() != "aten::instance_norm") return;
@@ -425,6 +431,14 @@ class GraphBuilder {
       const auto root = roots_.find(name_of_value(each.get_arg()));
       if (root != roots_.end()) written_.insert(root->second);
     }
+  }
+  // A tensor of another type is a copy, as of x.float() where x has bytes.
+  [[nodiscard]] bool is_of_other_type(const std::string& name,
+                                      const schema::Argument& output) const {
+    const auto& values = source_.get_tensor_values();
+    const auto own = values.find(name), other = values.find(name_of_value(output));
+    return own != values.end() && other != values.end() &&
+           own->second.get_dtype() != other->second.get_dtype();
   }
   void set_root(const schema::Argument& output, const std::string& root) {
     if (output.tag() == Tag::AS_TENSORS) {
@@ -458,7 +472,8 @@ class GraphBuilder {
   const schema::Graph& source_;
   const std::string& file_;
   int depth_;
-  std::string current_;  // the node, as errors call it
+  std::string current_;                                    // the node, as errors call it
+  bool is_norm_ = false, has_running_statistics_ = false;  // of the node
   std::shared_ptr<ProgramGraph> graph_;
   std::map<std::string, int> slots_;
   std::map<std::string, std::string> roots_;

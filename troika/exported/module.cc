@@ -14,6 +14,27 @@ namespace {
 
 using Kind = ProgramInput::Kind;
 
+bool is_same_place(const StoredTensor& one, const StoredTensor& other) {
+  return one.type == other.type && one.sizes == other.sizes && one.strides == other.strides &&
+         one.offset == other.offset;
+}
+
+// A record is a storage: two parameters in one have to be the same, or apart.
+void refuse_overlaps(const Program& program, const std::string& file) {
+  for (const ProgramInput& one : program.inputs) {
+    if (one.kind != Kind::kParameter || one.stored.offset == one.stored.end()) continue;
+    for (const ProgramInput& other : program.inputs) {
+      if (other.stored.record != one.stored.record || is_same_place(one.stored, other.stored))
+        continue;
+      if (other.stored.end() <= one.stored.offset || one.stored.end() <= other.stored.offset)
+        continue;
+      throw UsageError(file + ": parameter " + quote(one.name, 200) + " shares memory with " +
+                           quote(other.name, 200) + ", which has another shape",
+                       "make one of the other in forward(), as weight.t() does");
+    }
+  }
+}
+
 bool is_floating(const ProgramInput& input) {
   return input.kind == Kind::kParameter && at::isFloatingType(input.stored.type);
 }
@@ -27,13 +48,15 @@ ExportedModule::ExportedModule(const std::filesystem::path& path)
   takes_ = program_->given();
   gives_ = program_->results();
   ModuleTree tree(*this);
-  std::map<std::string, at::Tensor> read;  // by record: weights that are tied are one tensor
+  std::map<StoredTensor, at::Tensor> read;  // weights that are tied are one tensor
+  refuse_overlaps(*program_, shown_path(path));
   values_.resize(program_->inputs.size());
   for (std::size_t i = 0; i < values_.size(); ++i) {
     const ProgramInput& input = program_->inputs[i];
     if (input.kind == Kind::kGiven || input.kind == Kind::kLiteral) continue;
-    is_double_ = is_double_ || (is_floating(input) && input.stored.type == at::kDouble);
-    at::Tensor& value = read[input.stored.record];
+    StoredTensor place = input.stored;
+    place.requires_grad = false;
+    at::Tensor& value = read[place];
     const bool is_first = !value.defined();
     if (is_first) value = archive.tensor(input.stored);
     values_[i] = value;
@@ -67,9 +90,9 @@ Tensors ExportedModule::forward(const Tensors& inputs) {
   if (!inputs.empty()) mode.device = inputs[0].device();
   for (std::size_t i = 0; i < values_.size(); ++i) {
     if (!is_floating(program_->inputs[i])) continue;
-    mode.in_double = !is_double_ && values_[i].scalar_type() == at::kDouble;
+    const bool was_single = program_->inputs[i].stored.type == at::kFloat;
+    mode.in_double = mode.in_double || (was_single && values_[i].scalar_type() == at::kDouble);
     mode.device = values_[i].device();
-    break;
   }
   std::vector<c10::IValue> values;
   std::size_t given = 0;
@@ -94,10 +117,10 @@ Tensors ExportedModule::forward(const Tensors& inputs) {
   Tensors results;
   for (std::size_t i = 0; i < returned.size(); ++i) {
     const Program::Output& output = program_->outputs[i];
-    if (output.result) results.push_back(returned[i].toTensor());
+    if (output.result) results.push_back(tensor_of(returned[i], mode.file));
     if (!output.buffer || !mode.trains) continue;
     const at::NoGradGuard no_grad;
-    values_[*output.buffer].copy_(returned[i].toTensor());
+    values_[*output.buffer].copy_(tensor_of(returned[i], mode.file));
   }
   return results;
 }

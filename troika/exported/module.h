@@ -46,7 +46,6 @@ class ExportedModule final : public torch::nn::Module {
   // By position among the program's inputs: parameters and buffers, which are registered, and
   // values that are not saved.
   std::vector<at::Tensor> values_;
-  bool is_double_ = false;  // as it was exported
 };
 
 // Loads what torch.export.save() has written. Throws UsageError naming the file and what is wrong.

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <variant>
 
 namespace troika {
 namespace {
@@ -27,6 +26,7 @@ class ProgramReader {
     const auto source = record<schema::ExportedProgram>(kProgram);
     weights_ = payloads("data/weights/model_weights_config.json");
     constants_ = payloads("data/constants/model_constants_config.json");
+    check_dialect(source);
     const schema::GraphModule& module = source.get_graph_module();
     if (module.get_graph().get_outputs().empty()) fail("holds no program that returns anything");
     const BuiltGraph built = build_graph(module.get_graph(), file_);
@@ -40,6 +40,20 @@ class ProgramReader {
  private:
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const {
     throw UsageError(file_ + ": " + what, hint);
+  }
+
+  // run_decompositions() leaves no detach() and no no_grad(): what they cut off would be trained.
+  void check_dialect(const schema::ExportedProgram& source) const {
+    constexpr std::int64_t kSchema = 8;
+    if (source.get_schema_version().get_major() != kSchema) {
+      fail("is of version " + std::to_string(source.get_schema_version().get_major()) +
+               " of the schema, not " + std::to_string(kSchema),
+           "export the network again, with PyTorch 2.11");
+    }
+    const auto& dialects = source.get_verifiers();
+    if (std::ranges::find(dialects, "TRAINING") != dialects.end()) return;
+    fail("comes of run_decompositions(), which drops detach() and no_grad()",
+         "save what torch.export.export() returns");
   }
 
   template <class T>
@@ -78,6 +92,7 @@ class ProgramReader {
                       const std::string& name) const {
     const auto found = payloads.find(name);
     if (found == payloads.end()) fail("holds no values of " + quote(name, 200));
+    check_name(name);
     const schema::PayloadMeta& payload = found->second;
     if (payload.get_use_pickle() || !payload.get_tensor_meta()) {
       fail(quote(name, 200) + " is pickled, and is not read", "a pickle can run any code");
@@ -92,6 +107,17 @@ class ProgramReader {
     tensor.offset = number(meta.get_storage_offset(), name);
     tensor.requires_grad = meta.get_requires_grad();
     return tensor;
+  }
+
+  // A name becomes a path of modules.
+  void check_name(const std::string& name) const {
+    constexpr std::size_t kLongest = 1000, kDeepest = 64;
+    const bool has_empty = name.empty() || name.front() == '.' || name.back() == '.' ||
+                           name.find("..") != std::string::npos;
+    if (has_empty || name.size() > kLongest ||
+        static_cast<std::size_t>(std::ranges::count(name, '.')) > kDeepest) {
+      fail("has a tensor of the name " + quote(name, 100) + ", which is no path of modules");
+    }
   }
 
   ExportedTensor described(const schema::Graph& graph, const std::string& value,
@@ -121,6 +147,11 @@ class ProgramReader {
           input.name = spec.get_parameter().get_parameter_name();
           input.stored = stored(weights_, "weights/", input.name);
           value = spec.get_parameter().get_arg().get_name();
+          if (input.stored.type != at::kFloat && input.stored.type != at::kDouble) {
+            fail("parameter " + quote(input.name, 200) + " is " + c10::toString(input.stored.type) +
+                     ", and float32 or float64 are trained",
+                 "export network.float(); train.precision says what the run computes in");
+          }
           if (written.contains(value)) {
             fail("writes to its parameter " + quote(input.name, 200), "only a buffer may change");
           }
@@ -161,6 +192,10 @@ class ProgramReader {
     input.kind = ProgramInput::Kind::kGiven;
     input.name = name;
     input.given = described(graph, name, name);
+    if (c10::isComplexType(input.given.type)) {
+      fail("takes complex numbers as " + quote(name, 200),
+           "let forward() call torch.view_as_complex()");
+    }
     if (!written.contains(name)) return;
     fail("writes to its input " + quote(name, 200), "let forward() write to a copy: x.clone()");
   }
@@ -178,7 +213,7 @@ class ProgramReader {
       }
       const auto names = schema::parsed(top.at("context").get<std::string>());
       return names.is_array() ? names.get<std::vector<std::string>>() : std::vector<std::string>();
-    } catch (const nlohmann::json::exception&) {
+    } catch (const std::exception&) {
       return {};  // results are then counted
     }
   }
@@ -241,8 +276,11 @@ std::vector<ExportedTensor> Program::results() const {
 Program read_program(const ExportArchive& archive) {
   try {
     return ProgramReader(archive).read();
-  } catch (const std::bad_variant_access&) {  // the schema's classes do not check what they read
-    throw UsageError(shown_path(archive.path()) + ": a value of the program is of no known kind",
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // the schema's classes do not check what they read
+    const std::string text = error.what();
+    throw UsageError(shown_path(archive.path()) + " is damaged: " + text.substr(0, text.find('\n')),
                      "export the network again, with PyTorch 2.11");
   }
 }

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <troika/exported/shapes.h>
 
+#include <algorithm>
+
 namespace troika {
 
 std::vector<std::vector<std::int64_t>> result_shapes(
@@ -23,7 +25,7 @@ std::vector<std::vector<std::int64_t>> result_shapes(
   const std::vector<c10::IValue> returned = run_graph(*program.graph, std::move(inputs), mode);
   std::vector<std::vector<std::int64_t>> shapes;
   for (std::size_t i = 0; i < returned.size(); ++i) {
-    if (program.outputs[i].result) shapes.push_back(returned[i].toTensor().sizes().vec());
+    if (program.outputs[i].result) shapes.push_back(tensor_of(returned[i], file).sizes().vec());
   }
   return shapes;
 }
@@ -38,11 +40,28 @@ std::optional<std::int64_t> rows_looked_up(const Program& program, std::size_t g
     return nullptr;
   };
   const std::string name = program.given().at(given).name;
+  std::optional<std::int64_t> rows;
   for (const GraphNode& node : graph.nodes) {
     if (!node.op || node.op->schema().name() != "aten::embedding") continue;
     const ProgramInput *table = input_at(node.operands[0]), *ids = input_at(node.operands[1]);
     if (table == nullptr || ids == nullptr || ids->kind != ProgramInput::Kind::kGiven) continue;
-    if (ids->name == name && !table->stored.sizes.empty()) return table->stored.sizes[0];
+    if (ids->name != name || table->stored.sizes.empty()) continue;
+    const std::int64_t own = table->stored.sizes[0];
+    rows = rows ? std::min(*rows, own) : own;
+  }
+  return rows;
+}
+
+std::optional<std::string> draws_always(const ProgramGraph& graph) {
+  for (const GraphNode& node : graph.nodes) {
+    if (node.body) {
+      if (auto found = draws_always(*node.body)) return found;
+    }
+    if (!node.op || !node.op->hasTag(at::Tag::nondeterministic_seeded)) continue;
+    const bool follows_mode = std::ranges::any_of(node.operands, [](const Operand& each) {
+      return each.kind == OperandKind::kTraining || each.kind == OperandKind::kRate;
+    });
+    if (!follows_mode) return node.title;
   }
   return std::nullopt;
 }

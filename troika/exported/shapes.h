@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace troika {
@@ -20,5 +21,9 @@ namespace troika {
 // Returns how many rows the embedding has that a given tensor, by its position among them, is
 // looked up in; nothing where it is not. Ids are below that number.
 [[nodiscard]] std::optional<std::int64_t> rows_looked_up(const Program& program, std::size_t given);
+
+// Returns what errors call the first node that draws random numbers whether or not the program
+// trains, as stochastic depth does once it was exported in train mode; nothing where none does.
+[[nodiscard]] std::optional<std::string> draws_always(const ProgramGraph& graph);
 
 }  // namespace troika

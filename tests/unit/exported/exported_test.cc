@@ -149,6 +149,44 @@ TEST_F(Exported, RefusesValuesOutsideOfTheirRecord) {
   EXPECT_THAT(weights([](Json& w) { w["use_pickle"] = true; }), HasSubstr("is pickled"));
 }
 
+// A record is a storage: here it has a weight, and behind it a bias.
+TEST_F(Exported, TakesTensorsThatShareARecord) {
+  Json program = test::linear_program(), weights = test::linear_weights();
+  Json& module = program["graph_module"];
+  module["graph"]["inputs"].push_back(test::tensor_argument("p_bias"));
+  first_node(program)["inputs"].push_back(test::named("bias", test::tensor_argument("p_bias")));
+  module["signature"]["input_specs"].push_back(
+      {{"parameter", {{"arg", {{"name", "p_bias"}}}, {"parameter_name", "body.bias"}}}});
+  weights["config"]["body.weight"]["tensor_meta"] = test::meta({1, 3}, true);
+  weights["config"]["body.bias"] = weights["config"]["body.weight"];
+  weights["config"]["body.bias"]["tensor_meta"] = test::meta({2}, true);
+  weights["config"]["body.bias"]["tensor_meta"]["storage_offset"]["as_int"] = 4;
+  test::write_program(path_, program.dump(), weights.dump());
+  const auto values = load_exported(path_)->named_parameters();
+  EXPECT_TRUE(at::equal(values["body.weight"], at::tensor({1.0F, 2.0F, 3.0F}).view({1, 3})));
+  EXPECT_TRUE(at::equal(values["body.bias"], at::tensor({5.0F, 6.0F})));
+  const auto copy = folder_.path() / "copy.pt2";
+  save_exported(path_, copy, {{"body.weight", at::full({1, 3}, 9.0F)}});
+  const auto saved = load_exported(copy)->named_parameters();
+  EXPECT_TRUE(at::equal(saved["body.weight"], at::full({1, 3}, 9.0F)));
+  EXPECT_TRUE(at::equal(saved["body.bias"], at::tensor({5.0F, 6.0F})));
+  weights["config"]["body.bias"]["tensor_meta"]["storage_offset"]["as_int"] = 2;
+  test::write_program(path_, program.dump(), weights.dump());
+  EXPECT_THAT(refusal(), HasSubstr("shares memory with"));
+}
+
+TEST_F(Exported, RefusesNumbersInPlaceOfTypes) {
+  for (const char* argument : {"dtype", "layout"}) {
+    EXPECT_THAT(refusal([&](Json& program) {
+                  first_node(program) = test::node("torch.ops.aten.zeros_like.default",
+                                                   {test::named("self", test::tensor_argument("x")),
+                                                    test::named(argument, {{"as_int", 1}})},
+                                                   "linear");
+                }),
+                HasSubstr("as '" + std::string(argument) + "'"));
+  }
+}
+
 // Every cut and every damaged byte is an error of ours, or another program.
 TEST_F(Exported, IsCheckedBeforeUse) {
   test::write_program(path_, test::linear_program().dump());

@@ -73,6 +73,7 @@ inline Json linear_program() {
            {{"graph", graph}, {"signature", signature}, {"module_call_graph", Json::array()}}},
           {"opset_version", {{"aten", 10}}},
           {"range_constraints", Json::object()},
+          {"verifiers", {"TRAINING"}},
           {"schema_version", {{"major", 8}, {"minor", 17}}}};
 }
 

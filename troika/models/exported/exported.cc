@@ -37,6 +37,12 @@ class Description {
 
   void complete(ExportedOptions& options) const {
     if (takes_.empty()) throw UsageError(file_ + " takes no tensor");
+    if (const auto node = draws_always(*program_.graph)) {
+      throw UsageError(
+          file_ + ": " + *node + " draws random numbers, in evaluation too",
+          "torch.export keeps the branch of training, such as stochastic depth: set its "
+          "rate to 0, and export again");
+    }
     refuse_unknown(options.inputs, takes_, "input");
     refuse_unknown(options.outputs, gives_, "result");
     std::vector<ExportedInput> inputs;
