@@ -50,8 +50,8 @@ def check(model, folder, samples):
     batch = load_file(f"{folder}/batch.safetensors")
     theirs = load_file(f"{folder}/gradients.safetensors")
     parameters = {name: dumped[name] for name, _ in model.named_parameters()}  # the same names and shapes
+    model.to(next(iter(parameters.values())).dtype)  # before the values: they are not rounded
     model.load_state_dict({**model.state_dict(), **parameters}, strict=True)
-    model.to(next(iter(parameters.values())).dtype)
     inputs = next(batch[name] for name in ("input_ids", "features", "images") if name in batch)
     for first in range(0, len(inputs), samples):
         part = slice(first, first + samples)
