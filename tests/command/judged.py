@@ -8,10 +8,41 @@ from safetensors.torch import load_file
 from command import CommandTest
 
 
-class Judged(CommandTest):
-    """Runs of two steps of SGD without momentum, with debug.dump_steps = [1, 2]."""
+RATE = 0.05
 
-    SAMPLES, CHUNK, RATE = 8, 2, 0.05
+
+def two_steps(samples, microbatch, momentum=0.0):
+    """The sections of a recipe behind its model and data: two steps of SGD in fp64, both of which are dumped."""
+    return f"""
+[train]
+steps = 2
+global_batch_size = {samples}
+micro_batch_size = {microbatch}
+precision = "fp64"
+grad_clip = 0
+evaluate_every_steps = 2
+[optimizer]
+kind = "sgd"
+lr = {RATE}
+weight_decay = 0.0
+momentum = {momentum}
+schedule = "constant"
+warmup_steps = 0
+[observe]
+tensorboard = false
+[debug]
+dump_steps = [1, 2]
+"""
+
+
+class Judged(CommandTest):
+    """Runs of two_steps()."""
+
+    SAMPLES, CHUNK = 8, 2
+
+    def trained(self, ranks, *sets):
+        self.succeeds(self.train(*sets, ranks=ranks, flags=["--overwrite"]))
+        return self.run_folder
 
     def dumped(self, step, what):
         return load_file(self.run_folder / "dump" / f"step-{step}" / f"{what}.safetensors")
@@ -44,7 +75,7 @@ class Judged(CommandTest):
                 for replica in replicas:
                     for name, parameter in replica.named_parameters():
                         if name in sums:
-                            parameter -= self.RATE * sums[name]
+                            parameter -= RATE * sums[name]
         states = [replica.state_dict() for replica in replicas]
         return {name: (sum(state[name] for state in states) / ranks if value.is_floating_point() else value)
                 for name, value in states[0].items()}

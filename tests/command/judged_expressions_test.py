@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from command import CommandTest
+from judged import Judged, two_steps
 
 USAGE = 2
 SAMPLES, CHUNK = 8, 2
@@ -57,26 +58,7 @@ energy = { as = "label", into = "energy", missing = "ignore" }
 pull_x = { as = "label", into = "pull" }
 pull_t = { as = "label", into = "pull" }
 """
-REST = f"""
-[train]
-steps = 2
-global_batch_size = {SAMPLES}
-micro_batch_size = {CHUNK}
-precision = "fp64"
-grad_clip = 0
-evaluate_every_steps = 2
-[optimizer]
-kind = "sgd"
-lr = 0.05
-weight_decay = 0.0
-momentum = 0.9
-schedule = "constant"
-warmup_steps = 0
-[observe]
-tensorboard = false
-[debug]
-dump_steps = [1, 2]
-"""
+REST = two_steps(SAMPLES, CHUNK, momentum=0.9)
 
 
 class Perceptron(nn.Module):
@@ -104,7 +86,7 @@ def losses_of(network, batch):
     return (e - batch["energy"]) ** 2 + 0.3 * ((forces - batch["pull"]) ** 2).mean(1) + 0.1 * residual**2
 
 
-class JudgedExpressions(CommandTest):
+class JudgedExpressions(Judged):
     def setUp(self):
         super().setUp()
         torch.manual_seed(1)
@@ -113,9 +95,6 @@ class JudgedExpressions(CommandTest):
 
     def write(self, model, data=DATA):
         (self.folder / "recipe.toml").write_text(f'name = "small"\n[model]{model}{LOSS}{data}{REST}')
-
-    def dumped(self, step, what):
-        return load_file(self.run_folder / "dump" / f"step-{step}" / f"{what}.safetensors")
 
     def judged(self, ranks, *sets, losses=losses_of):
         self.succeeds(self.train(*sets, ranks=ranks, flags=["--overwrite"]))

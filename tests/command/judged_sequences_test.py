@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from command import CommandTest
-from judged_torchscript_test import CHUNK, RATE, RECIPE, SAMPLES
+from judged import RATE, Judged
+from judged_torchscript_test import CHUNK, RECIPE, SAMPLES
 
 USAGE = 2
 LENGTH, WORDS = 12, 256
@@ -85,7 +85,7 @@ TEXT = ("data.kind=text", 'data.paths=["short/*.txt"]', "data.held_out_fraction=
 PIXELS = ("model.targets={y={shape=[6,6],dtype='int64',classes=5}}", "model.outputs={logits={shape=[5,6,6]}}")
 
 
-class JudgedSequences(CommandTest):
+class JudgedSequences(Judged):
     def setUp(self):
         super().setUp()
         torch.manual_seed(1)
@@ -98,13 +98,6 @@ class JudgedSequences(CommandTest):
     def save(self, module, name="net.pt"):
         torch.jit.script(module).save(self.folder / name)
         return module
-
-    def trained(self, ranks, *sets):
-        self.succeeds(self.train(*sets, ranks=ranks, flags=["--overwrite"]))
-        return self.run_folder
-
-    def dumped(self, step, what):
-        return load_file(self.run_folder / "dump" / f"step-{step}" / f"{what}.safetensors")
 
     def judged(self, module, inputs, target, classes_at):
         """Two steps of PyTorch on the dumped batches: the mean is over all targets that count."""

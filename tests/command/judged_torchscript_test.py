@@ -17,11 +17,11 @@ import transformers
 from safetensors.torch import load_file
 from torch import nn
 
-from command import CommandTest
+from judged import Judged, two_steps
 from script_modules import Answers, Averaged, Forces, Looking, Resnet18, Single
 
 USAGE = 2
-SAMPLES, CHUNK, RATE = 8, 2, 0.05
+SAMPLES, CHUNK = Judged.SAMPLES, Judged.CHUNK
 RECIPE = f"""
 name = "small"
 [model]
@@ -31,25 +31,7 @@ inputs = {{ x = {{ shape = [3, 6, 6] }} }}
 targets = {{ y = {{ classes = 5 }} }}
 [data]
 kind = "random"
-[train]
-steps = 2
-global_batch_size = {SAMPLES}
-micro_batch_size = {CHUNK}
-precision = "fp64"
-grad_clip = 0
-evaluate_every_steps = 2
-[optimizer]
-kind = "sgd"
-lr = {RATE}
-weight_decay = 0.0
-momentum = 0.0
-schedule = "constant"
-warmup_steps = 0
-[observe]
-tensorboard = false
-[debug]
-dump_steps = [1, 2]
-"""
+""" + two_steps(SAMPLES, CHUNK)
 
 
 class Net(nn.Module):
@@ -159,7 +141,7 @@ BERT = ("model.inputs={input_ids={shape=[6],classes=50},mask={shape=[6],classes=
         "model.targets={y={classes=3}}")
 
 
-class JudgedTorchscript(CommandTest):
+class JudgedTorchscript(Judged):
     def setUp(self):
         super().setUp()
         torch.manual_seed(1)
@@ -170,53 +152,8 @@ class JudgedTorchscript(CommandTest):
         torch.jit.script(module).save(self.folder / name)
         return module
 
-    def trained(self, ranks, *sets):
-        self.succeeds(self.train(*sets, ranks=ranks, flags=["--overwrite"]))
-        return self.run_folder
-
-    def dumped(self, step, what):
-        return load_file(self.run_folder / "dump" / f"step-{step}" / f"{what}.safetensors")
-
     def follow(self, module, ranks, inputs, target, loss):
-        """Two steps of PyTorch on the dumped batches, a replica's running statistics for each rank."""
-        share = SAMPLES // ranks
-        replicas = [copy.deepcopy(module).double().train() for _ in range(ranks)]
-        for step in (1, 2):
-            batch = self.dumped(step, "batch")
-            sums = {}
-            self.average_buffers(replicas)
-            for rank, replica in enumerate(replicas):
-                replica.zero_grad()
-                for first in range(rank * share, (rank + 1) * share, CHUNK):
-                    rows = slice(first, first + CHUNK)
-                    given = [batch[name][rows] for name in inputs]
-                    given = [each.double() if each.is_floating_point() else each for each in given]
-                    (loss(replica(*given), batch[target][rows]) / SAMPLES).backward()
-                for name, parameter in replica.named_parameters():
-                    if parameter.grad is not None:
-                        sums[name] = sums.get(name, 0) + parameter.grad
-            gradients = self.dumped(step, "gradients")
-            self.assertEqual(set(gradients), set(sums))
-            largest = max(each.abs().max() for each in sums.values())
-            for name, gradient in gradients.items():
-                self.assertLessEqual((gradient - sums[name]).abs().max(), 1e-10 * largest, name)
-            with torch.no_grad():
-                for replica in replicas:
-                    for name, parameter in replica.named_parameters():
-                        if name in sums:
-                            parameter -= RATE * sums[name]
-        states = [replica.state_dict() for replica in replicas]
-        return {name: (sum(state[name] for state in states) / ranks if value.is_floating_point() else value)
-                for name, value in states[0].items()}
-
-    @staticmethod
-    def average_buffers(replicas):
-        """As ranks do before a dump."""
-        for buffers in zip(*(replica.buffers() for replica in replicas)):
-            if buffers[0].is_floating_point():
-                mean = sum(buffers) / len(buffers)
-                for each in buffers:
-                    each.copy_(mean)
+        return super().follow(module, ranks, lambda net, rows: loss(net(*(rows[name] for name in inputs)), rows[target]))
 
     def judged(self, module, ranks, inputs, target, loss, *sets):
         self.trained(ranks, *sets)
