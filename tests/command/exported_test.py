@@ -8,6 +8,7 @@ import unittest
 import zipfile
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from exported_networks import NETWORKS, export, file_of
@@ -27,6 +28,20 @@ class Moody(nn.Module):
     def forward(self, x):
         x = self.plain(torch.relu(self.norm(self.conv(x))))
         return self.head(self.gru(self.drop(x.flatten(2)))[0].mean(1))
+
+
+class Averaging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4), persistent=False)
+
+    def forward(self, x):
+        scores = self.fc(x)
+        with torch.no_grad():
+            mean = self.mean.view(1, 4)
+        mean.mul_(0.9).add_(0.1 * x.detach().mean(0, keepdim=True))
+        return scores
 
 
 class Exported(ExportedRuns):
@@ -52,6 +67,43 @@ class Exported(ExportedRuns):
         self.assertNotEqual(*losses[0])  # statistics have moved
         for script, program in zip(*losses):
             self.assertAlmostEqual(script, program, delta=1e-12)
+
+    def test_buffers_that_are_not_saved_and_writes_without_gradients(self):
+        """An average that forward() keeps under no_grad(), through a view: it moves in training, and not in evaluation."""
+        export(Averaging(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys="targets = { y = { classes = 3 } }"))
+        moved = []
+        for sets in ((), ("data.held_out_fraction=0.1", "train.evaluate_every_steps=1"), ("parallel.activation_checkpoint=full",)):
+            moved.append(load_file(self.trained(1, *sets) / "model.safetensors")["mean"])
+        batches = [self.dumped(step, "batch")["x"].double() for step in (1, 2)]
+        expected = torch.zeros(4, dtype=torch.float64)
+        for batch in batches:
+            for first in range(0, self.SAMPLES, self.CHUNK):
+                expected = 0.9 * expected + 0.1 * batch[first:first + self.CHUNK].mean(0)
+        for found in moved:
+            torch.testing.assert_close(found.double(), expected, rtol=1e-12, atol=1e-12)
+
+    def test_names_and_extents(self):
+        class Nested(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 3)
+
+            def forward(self, x):
+                hidden = self.fc(x)
+                if x.shape[1] > 6:
+                    hidden = hidden * 2
+                return {"states": (x.mean(1), hidden.mean(1)), "scores": hidden.sum(1)}
+
+        samples = {"x": {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}}
+        program = torch.export.export(Nested().train(), (), {"x": torch.randn(3, 8, 4)}, dynamic_shapes=samples, strict=False)
+        torch.export.save(program, self.folder / "net.pt2")
+        keys = "targets = {{ y = {{ classes = 3 }} }}\ninputs = {{ x = {{ shape = [{}, 4] }} }}\noutputs = {{ scores = {{}}, states_2 = {{}} }}"
+        self.refused("input 'x' is [5, 4] for a sample, and the program takes no less than 7 there", keys=keys.format(5))
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys=keys.format(9)))
+        self.succeeds(self.train(ranks=1, flags=["--overwrite"]))
+        self.refused("input 'x' has extents that were exported as dynamic, and the recipe does not say them",
+                     keys="targets = { y = { classes = 3 } }\noutputs = { scores = {} }")
 
     def test_a_branch_of_training_that_stays(self):
         class Depth(nn.Module):

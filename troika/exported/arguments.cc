@@ -12,6 +12,28 @@ c10::TypeKind kind_of(const c10::TypePtr& type) {
 
 }  // namespace
 
+std::string name_of_value(const schema::Argument& argument) {
+  using Tag = schema::Argument::Tag;
+  switch (argument.tag()) {
+    case Tag::AS_TENSOR:
+      return argument.get_as_tensor().get_name();
+    case Tag::AS_SYM_INT: {
+      const auto& number = argument.get_as_sym_int();
+      return number.tag() == schema::SymIntArgument::Tag::AS_NAME ? number.get_as_name() : "";
+    }
+    case Tag::AS_SYM_FLOAT: {
+      const auto& number = argument.get_as_sym_float();
+      return number.tag() == schema::SymFloatArgument::Tag::AS_NAME ? number.get_as_name() : "";
+    }
+    case Tag::AS_SYM_BOOL: {
+      const auto& number = argument.get_as_sym_bool();
+      return number.tag() == schema::SymBoolArgument::Tag::AS_NAME ? number.get_as_name() : "";
+    }
+    default:
+      return "";
+  }
+}
+
 c10::TypeKind kind_of_argument(const c10::Argument& argument) {
   return kind_of(argument.type());
 }

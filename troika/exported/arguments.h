@@ -2,10 +2,14 @@
 #pragma once
 
 #include <troika/exported/graph.h>
+#include <troika/exported/schema.h>
 
 #include <string>
 
 namespace troika {
+
+// Returns the name of the value that an argument is; "" for a literal.
+[[nodiscard]] std::string name_of_value(const schema::Argument& argument);
 
 // Returns the kind of the argument's type, of what it holds where it is optional.
 [[nodiscard]] c10::TypeKind kind_of_argument(const c10::Argument& argument);

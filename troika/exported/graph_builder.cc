@@ -31,8 +31,13 @@ class GraphBuilder {
     for (const schema::Argument& each : source_.get_outputs()) {
       graph_->outputs.push_back(operand_of(each));
     }
+    std::vector<std::string> views_of;
+    for (const schema::Argument& each : source_.get_outputs()) {
+      const auto root = roots_.find(name_of_value(each));
+      views_of.push_back(root == roots_.end() ? "" : root->second);
+    }
     find_last_uses();
-    return {graph_, std::move(written_)};
+    return {graph_, std::move(written_), std::move(views_of)};
   }
 
  private:
@@ -40,28 +45,6 @@ class GraphBuilder {
 
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const {
     throw UsageError(file_ + ": " + (current_.empty() ? "" : current_ + ": ") + what, hint);
-  }
-
-  // The name of a value that a slot holds; empty for a literal.
-  static std::string name_of_value(const schema::Argument& argument) {
-    switch (argument.tag()) {
-      case Tag::AS_TENSOR:
-        return argument.get_as_tensor().get_name();
-      case Tag::AS_SYM_INT: {
-        const auto& number = argument.get_as_sym_int();
-        return number.tag() == schema::SymIntArgument::Tag::AS_NAME ? number.get_as_name() : "";
-      }
-      case Tag::AS_SYM_FLOAT: {
-        const auto& number = argument.get_as_sym_float();
-        return number.tag() == schema::SymFloatArgument::Tag::AS_NAME ? number.get_as_name() : "";
-      }
-      case Tag::AS_SYM_BOOL: {
-        const auto& number = argument.get_as_sym_bool();
-        return number.tag() == schema::SymBoolArgument::Tag::AS_NAME ? number.get_as_name() : "";
-      }
-      default:
-        return "";
-    }
   }
 
   int slot_for(const std::string& name) {
@@ -367,23 +350,38 @@ class GraphBuilder {
     constexpr int kDeepest = 32;
     if (depth_ >= kDeepest) fail("graphs are nested too deeply");
     BuiltGraph built = GraphBuilder(*body, file_, depth_ + 1).build();
-    take_writes(built.written, *body, made);
+    take_writes(built.written, *body, node);
     made.body = std::move(built.graph);
     for (const schema::Argument& each : node.get_outputs()) take_call_result(each, made);
+    take_views(built.views_of, *body, node);
     if (made.results.size() > made.body->outputs.size()) fail("returns less than is taken of it");
   }
-  // What a graph writes to are arguments of the call.
+  // Returns what the argument that a graph calls `input` is a view of; "" where it is none.
+  [[nodiscard]] std::string root_of_argument(const std::string& input, const schema::Graph& body,
+                                             const schema::Node& call) const {
+    const std::size_t arguments = body.get_inputs().size();
+    const auto& given = call.get_inputs();
+    const auto graph = std::ranges::find_if(
+        given, [](const auto& each) { return each.get_arg().tag() == Tag::AS_GRAPH; });
+    auto argument = graph + 1;
+    for (std::size_t i = 0; i < arguments && argument != given.end(); ++i, ++argument) {
+      if (name_of_value(body.get_inputs()[i]) != input) continue;
+      const auto root = roots_.find(name_of_value(argument->get_arg()));
+      return root == roots_.end() ? "" : root->second;
+    }
+    return "";
+  }
   void take_writes(const std::set<std::string>& written, const schema::Graph& body,
-                   const GraphNode& made) {
-    for (std::size_t i = 0; i < body.get_inputs().size(); ++i) {
-      if (!written.contains(name_of_value(body.get_inputs()[i]))) continue;
-      const Operand& operand = made.operands[before_arguments(made.kind) + i];
-      for (const auto& [name, slot] : slots_) {
-        const auto root = roots_.find(name);
-        if (operand.kind == OperandKind::kSlot && slot == operand.slot && root != roots_.end()) {
-          written_.insert(root->second);
-        }
-      }
+                   const schema::Node& call) {
+    for (const std::string& input : written) {
+      if (auto root = root_of_argument(input, body, call); !root.empty()) written_.insert(root);
+    }
+  }
+  void take_views(const std::vector<std::string>& views_of, const schema::Graph& body,
+                  const schema::Node& call) {
+    for (std::size_t i = 0; i < call.get_outputs().size() && i < views_of.size(); ++i) {
+      const std::string root = root_of_argument(views_of[i], body, call);
+      if (!root.empty()) set_root(call.get_outputs()[i], root);
     }
   }
   void take_call_result(const schema::Argument& argument, GraphNode& made) {

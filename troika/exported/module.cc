@@ -35,6 +35,11 @@ void refuse_overlaps(const Program& program, const std::string& file) {
   }
 }
 
+// A buffer that the program changes goes with the model, also one that Python does not save.
+bool is_kept(const ProgramInput& input) {
+  return input.is_persistent || input.is_written;
+}
+
 bool is_floating(const ProgramInput& input) {
   return input.kind == Kind::kParameter && at::isFloatingType(input.stored.type);
 }
@@ -63,7 +68,7 @@ ExportedModule::ExportedModule(const std::filesystem::path& path)
     if (!is_first || input.kind == Kind::kConstant) continue;
     if (input.kind == Kind::kParameter && input.stored.requires_grad) {
       tree.add_parameter(input.name, value.requires_grad_(true));
-    } else if (input.kind == Kind::kParameter || input.is_persistent) {
+    } else if (input.kind == Kind::kParameter || is_kept(input)) {
       tree.add_buffer(input.name, value);
     }
   }
@@ -107,7 +112,7 @@ Tensors ExportedModule::forward(const Tensors& inputs) {
       continue;
     }
     const bool is_registered =
-        input.kind == Kind::kParameter || (input.kind == Kind::kBuffer && input.is_persistent);
+        input.kind == Kind::kParameter || (input.kind == Kind::kBuffer && is_kept(input));
     at::Tensor value = is_registered ? values_[i] : constant(i, mode);
     // An evaluation leaves no trace, although the program was exported in train mode.
     if (input.is_written && !mode.trains) value = value.clone();

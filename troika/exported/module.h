@@ -43,7 +43,7 @@ class ExportedModule final : public torch::nn::Module {
   std::filesystem::path path_;
   std::shared_ptr<const Program> program_;
   std::vector<ExportedTensor> takes_, gives_;
-  // By position among the program's inputs: parameters and buffers, which are registered, and
+  // Hold, by position among the program's inputs, parameters and buffers, which are registered, and
   // values that are not saved.
   std::vector<at::Tensor> values_;
 };

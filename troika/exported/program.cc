@@ -27,6 +27,7 @@ class ProgramReader {
     weights_ = payloads("data/weights/model_weights_config.json");
     constants_ = payloads("data/constants/model_constants_config.json");
     check_dialect(source);
+    ranges_ = source.get_range_constraints();
     const schema::GraphModule& module = source.get_graph_module();
     if (module.get_graph().get_outputs().empty()) fail("holds no program that returns anything");
     const BuiltGraph built = build_graph(module.get_graph(), file_);
@@ -120,14 +121,33 @@ class ProgramReader {
     }
   }
 
+  // What a dynamic extent may be, where it stands for itself: "Symbol('s77', ...)" or "s77". Each
+  // is written with 2 at least, which torch.export itself does not hold it to.
+  [[nodiscard]] ExportedTensor::Range range_of(const schema::SymInt& size) const {
+    std::string symbol = size.get_as_expr().get_expr_str();
+    const std::size_t quoted = symbol.find('\'');
+    if (symbol.starts_with("Symbol(") && quoted != std::string::npos) {
+      symbol = symbol.substr(quoted + 1, symbol.find('\'', quoted + 1) - quoted - 1);
+    }
+    ExportedTensor::Range range;
+    const auto found = ranges_.find(symbol);
+    if (found == ranges_.end()) return range;
+    constexpr std::int64_t kAlways = 2;
+    const auto least = found->second.get_min_val();
+    if (least && *least > kAlways) range.least = *least;
+    if (found->second.get_max_val()) range.most = *found->second.get_max_val();
+    return range;
+  }
+
   ExportedTensor described(const schema::Graph& graph, const std::string& value,
                            const std::string& name) const {
     const auto found = graph.get_tensor_values().find(value);
     if (found == graph.get_tensor_values().end()) fail("says nothing of " + quote(value, 200));
-    ExportedTensor tensor{name, type(found->second.get_dtype(), name), {}};
+    ExportedTensor tensor{name, type(found->second.get_dtype(), name), {}, {}};
     for (const schema::SymInt& each : found->second.get_sizes()) {
       const bool is_number = each.tag() == schema::SymInt::Tag::AS_INT;
       tensor.sizes.push_back(is_number ? std::optional(each.get_as_int()) : std::nullopt);
+      tensor.ranges.push_back(is_number ? ExportedTensor::Range() : range_of(each));
     }
     return tensor;
   }
@@ -200,7 +220,8 @@ class ProgramReader {
     fail("writes to its input " + quote(name, 200), "let forward() write to a copy: x.clone()");
   }
 
-  // The names that forward() gives what it returns, where it returns a dictionary or a dataclass.
+  // The names that forward() gives what it returns: the keys of a dictionary or a dataclass. Values
+  // of a list at a key are counted: "hidden_states_1". Empty where it returns none by name.
   std::vector<std::string> result_names(const schema::GraphModule& module) const {
     const auto& calls = module.get_module_call_graph();
     const auto root = std::ranges::find(calls, std::string(), &schema::ModuleCallEntry::get_fqn);
@@ -208,13 +229,24 @@ class ProgramReader {
     try {
       const auto tree = schema::parsed(root->get_signature()->get_out_spec());
       const auto& top = tree.at(1);
-      for (const auto& child : top.at("children_spec")) {
-        if (!child.at("children_spec").empty()) return {};  // a list among them
+      const auto keys = schema::parsed(top.at("context").get<std::string>());
+      if (!keys.is_array()) return {};
+      std::vector<std::string> names;
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        add_names(top.at("children_spec").at(i), keys[i].get<std::string>(), names);
       }
-      const auto names = schema::parsed(top.at("context").get<std::string>());
-      return names.is_array() ? names.get<std::vector<std::string>>() : std::vector<std::string>();
+      return names;
     } catch (const std::exception&) {
       return {};  // results are then counted
+    }
+  }
+  static void add_names(const nlohmann::json& spec, const std::string& name,
+                        std::vector<std::string>& names) {
+    const auto& children = spec.at("children_spec");
+    const bool is_leaf = spec.at("type").is_null();
+    if (is_leaf) names.push_back(name);
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      add_names(children[i], name + "_" + std::to_string(i + 1), names);
     }
   }
 
@@ -253,6 +285,7 @@ class ProgramReader {
   const ExportArchive& archive_;
   std::string file_;
   Payloads weights_, constants_;
+  std::unordered_map<std::string, schema::RangeConstraint> ranges_;
 };
 
 }  // namespace

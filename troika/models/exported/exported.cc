@@ -112,10 +112,27 @@ class Description {
                            "say them",
                        "write [model.inputs] " + own.name + " = { shape = [...] }");
     }
+    check_ranges(own, tensor, title);
     if (tensor.classes == 0 && tensor.dtype == ScriptDtype::kInt64) {
       tensor.classes = rows_looked_up(program_, position).value_or(0);
     }
     return tensor;
+  }
+
+  static void check_ranges(const ExportedTensor& own, const ScriptTensor& tensor,
+                           const std::string& title) {
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      const auto [least, most] = own.ranges[i + 1];
+      if (own.sizes[i + 1] || (tensor.shape[i] >= least && tensor.shape[i] <= most)) continue;
+      const bool is_small = tensor.shape[i] < least;
+      throw UsageError(title + " is " + shape_text(tensor.shape) +
+                           " for a sample, and the program " + "takes " +
+                           (is_small ? "no less than " + std::to_string(least)
+                                     : "no more than " + std::to_string(most)) +
+                           " there",
+                       "it keeps the branches that its example took: export it with a smaller one "
+                       "for others");
+    }
   }
 
   // A shape that is said has to be that of the file, but for dynamic extents.
@@ -274,7 +291,10 @@ NetworkFile network_of(const ExportedOptions& options) {
 }
 
 void complete_from_file(ExportedOptions& options) {
-  if (std::filesystem::exists(options.path)) Description(options).complete(options);
+  const bool is_described = !options.inputs.empty();
+  const bool is_there = std::filesystem::exists(options.path);
+  if (options.path.empty() || (is_described && !is_there)) return;
+  Description(options).complete(options);
 }
 
 RowModel exported_row(const ExportedOptions& options, const LossOptions& loss) {

@@ -6,8 +6,9 @@
 
 namespace troika {
 
-// Completes what a recipe says of the program's tensors from its file, if that is there. Throws
-// UsageError where the file cannot be read, or has other tensors than the recipe says.
+// Completes what a recipe says of the program's tensors from its file. A recipe that is complete,
+// as that of a run is, does not need the file. Throws UsageError where it is needed and cannot be
+// read, or has other tensors than the recipe says.
 void complete_from_file(ExportedOptions& options);
 
 // Returns its tensors as data have them, and where its own loss stands among them.
