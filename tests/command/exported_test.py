@@ -52,6 +52,19 @@ class Exported(ExportedRuns):
         expected = module(**batch).logits
         torch.testing.assert_close(program.module()(**batch)["logits"], expected, rtol=1e-4, atol=1e-5)
 
+    def test_the_program_of_a_checkpoint(self):
+        export(Averaging(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys="targets = { y = { classes = 3 } }"))
+        run = self.trained(1, "checkpoint.every_steps=1", "checkpoint.keep=2")
+        first = self.dumped(2, "parameters")["fc.weight"]  # after the first step
+        for out, step, expected in (("one.pt2", 1, first), ("last.pt2", 2, load_file(run / "model.safetensors")["fc.weight"])):
+            self.succeeds(self.troika("checkpoint", "export", "runs/small", out, "--step", step))
+            found = torch.export.load(self.folder / out).state_dict["fc.weight"]
+            torch.testing.assert_close(found, expected.float())
+        done = self.troika("checkpoint", "export", "runs/small", "net.pt")
+        self.assertEqual(done.status, USAGE)
+        self.assertIn("'net.pt': a model of kind = \"exported\" is no program that ends in .pt", done.error_lines[0])
+
     def test_evaluation_is_that_of_a_script(self):
         """Although the program was exported in train mode: of batch-norms with and without statistics, dropout and a GRU."""
         module = Moody()

@@ -13,6 +13,7 @@
 #include <troika/train/checkpointer.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
+#include <troika/train/program_export.h>
 #include <troika/train/run_files.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_tensors.h>
@@ -53,6 +54,11 @@ std::uint64_t bytes_of_file_size(const std::string& text) {
 int export_model(const ModelArguments& options) {
   std::optional<std::int64_t> step;
   if (!options.step.empty()) step = step_asked(options.step, checkpoints_of(options.from));
+  if (is_program_path(options.to)) {
+    export_program({options.from, options.to, step});
+    std::cout << options.to << "\n";
+    return 0;
+  }
   const std::vector<std::string> files =
       export_to_hub({options.from, options.to, step, bytes_of_file_size(options.file_size)});
   std::cout << options.to << ": " << join(files, ", ") << "\n";
@@ -269,10 +275,13 @@ constexpr const char* kExportExamples =
     "Examples:\n"
     "  troika checkpoint export runs/quickstart exported\n"
     "  troika checkpoint export runs/quickstart exported --step 100 --max-file-size 2G\n"
-    "  troika checkpoint export runs/quickstart exported --step best\n\n"
+    "  troika checkpoint export runs/quickstart exported --step best\n"
+    "  troika checkpoint export runs/reviews reviews.pt2\n\n"
     "AutoModelForCausalLM.from_pretrained(\"exported\") loads it. A gpt with rmsnorm, rope and "
     "swiglu\n"
-    "leaves as a Llama, one with layernorm, learned positions, a GELU and biases as a GPT-2.";
+    "leaves as a Llama, one with layernorm, learned positions, a GELU and biases as a GPT-2.\n"
+    "A network that Python has written leaves as a file that ends in .pt2 (torch.export.load) or "
+    ".pt.";
 constexpr const char* kImportExamples =
     "Example:\n"
     "  troika checkpoint import TinyLlama-1.1B runs/llama\n\n"
@@ -297,9 +306,9 @@ constexpr const char* kReshardExamples =
 void add_checkpoint_models(CLI::App& checkpoint, Action& action) {
   constexpr Positional kOut{"OUT", "A new folder"};
   Subcommands commands(checkpoint, action);
-  CLI::App* command = commands.add("export", "Write a run's model for Hugging Face's libraries",
-                                   {"RUN", "Run folder, or the URL of its checkpoints"}, kOut,
-                                   kExportExamples, export_model);
+  CLI::App* command = commands.add(
+      "export", "Write a run's model for Python: for Hugging Face's libraries, or as its program",
+      {"RUN", "Run folder, or the URL of its checkpoints"}, kOut, kExportExamples, export_model);
   commands.add_step(command);
   command
       ->add_option("--max-file-size", commands.options().file_size,

@@ -98,6 +98,9 @@ class ModelKind : public Component {
   // parameters and buffers, whole. By default nothing. Throws StorageError.
   virtual void save_beside(const Options& options, const std::filesystem::path& model,
                            const std::vector<NamedTensor>& values) const;
+  // Returns how the name of the program ends that save_beside() writes, as ".pt2"; "" where a model
+  // is no program.
+  [[nodiscard]] virtual std::string_view program_suffix() const { return ""; }
   // Returns how a model stands in a folder of Hugging Face's libraries. Throws UsageError naming
   // the choice, or the kind, that has no counterpart there.
   [[nodiscard]] virtual HubForm hub_form(const Options& options) const;

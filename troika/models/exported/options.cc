@@ -124,6 +124,8 @@ class ExportedKind final : public Declared<ModelKind, ExportedOptions> {
     save_exported(options.as<ExportedOptions>().path, program_path(model), values);
   }
 
+  [[nodiscard]] std::string_view program_suffix() const override { return ".pt2"; }
+
   void adapt_to_run(Options& options, const std::filesystem::path& model) const override {
     options.as<ExportedOptions>().path = program_path(model).string();
   }

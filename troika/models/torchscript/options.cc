@@ -129,6 +129,8 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
     save_torchscript(own.evaluation_path, evaluation_script_path(model), values);
   }
 
+  [[nodiscard]] std::string_view program_suffix() const override { return ".pt"; }
+
   void adapt_to_run(Options& options, const std::filesystem::path& model) const override {
     auto& own = options.as<TorchscriptOptions>();
     own.path = script_path(model).string();
