@@ -112,7 +112,7 @@ TEST(Layouts, HaveTheVirtualStagesThatTheirScheduleCanHave) {
       }
     }
   }
-  EXPECT_EQ(taken, 3 * (2 * 4 + 3 * 1 + 2));  // any number, one, two that may be called one
+  EXPECT_EQ(taken, 3 * (2 * 4 + 4 * 1 + 2));  // any number, one, two that may be called one
 }
 
 TEST(Layouts, OfADataAxisThatIsAutoFillTheRanks) {
