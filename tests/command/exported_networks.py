@@ -25,6 +25,7 @@ class Network:
     inputs: typing.Callable  # of so many samples, by name
     loss: typing.Callable  # the sum of a microbatch's losses, of what it returns and of the batch
     recipe: str  # the keys of [model] beside kind and path
+    casts: bool = False  # to float32, whatever the parameters are
 
     def call(self, module, batch):
         given = {name: batch[name] for name in self.inputs(1)}
@@ -33,12 +34,6 @@ class Network:
 
 def mean_times_samples(outputs, batch):
     return outputs["loss"] * len(next(iter(batch.values())))
-
-
-def next_tokens(outputs, batch):
-    """As GPT2LMHeadModel computes it, but for its cast of the logits to float32."""
-    logits, labels = outputs["logits"][:, :-1], batch["labels"][:, 1:]
-    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()) * len(labels)
 
 
 def cross_entropy(key):
@@ -89,6 +84,27 @@ def vit():
 def convnext():
     return transformers.ConvNextForImageClassification(transformers.ConvNextConfig(
         hidden_sizes=[8, 16], depths=[1, 2], num_stages=2, patch_size=2, image_size=16, num_labels=5, drop_path_rate=0.0))
+
+
+SMALL = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 24, "max_position_embeddings": 16, "use_cache": False, "attention_dropout": 0.0}
+
+
+def llama():
+    rotary = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 8}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, rope_parameters=rotary))
+
+
+def qwen3():
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL, head_dim=8))
+
+
+def t5():
+    """With gates, as T5 1.1 and Flan have them."""
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(
+        vocab_size=50, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, dropout_rate=0.0, feed_forward_proj="gated-gelu",
+        decoder_start_token_id=0, use_cache=False))
 
 
 class Resnet(nn.Module):
@@ -205,11 +221,12 @@ class TwoLosses(nn.Module):
         return {"loss": loss, "scores": scores, "number": number}
 
 
+OWN_LOSS = 'loss = "none"\ntargets = { labels = { classes = 50 } }'
 NETWORKS = {
-    "bert-masked": Network(bert_masked, ids(tokens), mean_times_samples, 'loss = "none"\ntargets = { labels = { classes = 50 } }'),
+    "bert-masked": Network(bert_masked, ids(tokens), mean_times_samples, OWN_LOSS),
     "bert-classes": Network(bert_classes, ids(lambda n: torch.randint(0, 3, (n,))), mean_times_samples,
                             'loss = "none"\ntargets = { labels = { classes = 3 } }'),
-    "gpt2": Network(gpt2, ids(tokens), next_tokens, 'loss = "none"\ntargets = { labels = { classes = 50 } }'),
+    "gpt2": Network(gpt2, ids(tokens), mean_times_samples, OWN_LOSS, casts=True),
     "vit": Network(vit, images, cross_entropy("logits"), "targets = { y = { classes = 5 } }"),
     "convnext": Network(convnext, images, cross_entropy("logits"), "targets = { y = { classes = 5 } }"),
     "resnet": Network(Resnet, lambda n: images(n, 48), cross_entropy("logits"), "targets = { y = { classes = 5 } }"),
@@ -223,10 +240,24 @@ NETWORKS = {
                            lambda outputs, batch: nn.functional.cross_entropy(
                                outputs["logits"].flatten(0, 1), batch["y"].flatten(), reduction="sum") / 12,
                            "targets = { y = { shape = [12], classes = 50 } }"),
+    "llama": Network(llama, ids(tokens), mean_times_samples, OWN_LOSS, casts=True),
+    "qwen3": Network(qwen3, ids(tokens), mean_times_samples, OWN_LOSS, casts=True),
+    "t5": Network(t5, ids(tokens), mean_times_samples, OWN_LOSS, casts=True),
     "two-losses": Network(TwoLosses, lambda n: {"input_ids": tokens(n), "values": torch.randn(n, 3),
                                                 "label": torch.randint(0, 3, (n,)), "amount": torch.randn(n)}, mean_times_samples,
                           'loss = "none"\ntargets = { label = { classes = 3 }, amount = {} }'),
 }
+
+
+class CastsToDouble(torch.overrides.TorchFunctionMode):
+    """Makes of each cast to float32 one to float64, as a run in fp64 makes of those of a program."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.float:
+            function = torch.Tensor.double
+        def double(value):
+            return torch.float64 if value is torch.float32 else value
+        return function(*map(double, args), **{key: double(value) for key, value in (kwargs or {}).items()})
 
 
 def module_of(name):
