@@ -277,10 +277,10 @@ def file_of(name):
     return path
 
 
-def export(module, inputs, path):
+def export(module, inputs, path, trains=True):
     """As docs/how-to/from-python.md says it."""
     samples = {name: {0: torch.export.Dim.DYNAMIC} for name in inputs}
-    program = torch.export.export(module.train(), (), inputs, dynamic_shapes=samples, strict=False)
+    program = torch.export.export(module.train(trains), (), inputs, dynamic_shapes=samples, strict=False)
     unfinished = path.with_suffix(f".{os.getpid()}.pt2")
     torch.export.save(program, unfinished)
     unfinished.replace(path)

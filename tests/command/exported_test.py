@@ -3,6 +3,7 @@
 Run with pytest, in an environment with PyTorch and transformers.
 """
 
+import json
 import shutil
 import unittest
 import zipfile
@@ -30,6 +31,18 @@ class Moody(nn.Module):
         return self.head(self.gru(self.drop(x.flatten(2)))[0].mean(1))
 
 
+class Depth(nn.Module):
+    """Whose layer is left out for some samples of training, as timm's DropPath does."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.fc, self.head = nn.Linear(4, width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        hidden = self.fc(x)
+        return self.head(hidden * (torch.rand(x.size(0), 1) > 0.1) if self.training else hidden)
+
+
 class Averaging(nn.Module):
     def __init__(self):
         super().__init__()
@@ -52,6 +65,34 @@ class Exported(ExportedRuns):
         expected = module(**batch).logits
         torch.testing.assert_close(program.module()(**batch)["logits"], expected, rtol=1e-4, atol=1e-5)
 
+    def test_modules_that_are_run_again(self):
+        """With the same draws of dropout, to the bit; and with less memory."""
+        class Deep(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList([nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Dropout(0.3)) for _ in range(8)])
+                self.head = nn.Linear(64, 3)
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = x + layer(x)
+                return self.head(x)
+
+        export(Deep(), {"x": torch.randn(3, 64)}, self.folder / "net.pt2")
+        recipe = RECIPE.format(path="net.pt2", keys="targets = { y = { classes = 3 } }")
+        (self.folder / "recipe.toml").write_text(recipe)
+        gradients, peaks = [], []
+        for precision in ("fp32", "bf16"):
+            for modules in ("[]", '["layers.*"]'):
+                run = self.trained(1, "train.global_batch_size=2048", "train.micro_batch_size=2048", f"train.precision={precision}",
+                                   f"model.checkpoint_modules={modules}")
+                gradients.append(self.dumped(2, "gradients"))
+                peaks.append(json.loads((run / "summary.json").read_text())["ranks"][0]["peak_tensor_bytes"])
+            for name, value in gradients[-2].items():
+                torch.testing.assert_close(gradients[-1][name], value, rtol=0, atol=0, msg=name)
+            self.assertLess(peaks[-1], 0.5 * peaks[-2])
+        self.refused("'net.pt2' has no module 'layer.*'", keys='targets = { y = { classes = 3 } }\ncheckpoint_modules = ["layer.*"]')
+
     def test_the_program_of_a_checkpoint(self):
         export(Averaging(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
         (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys="targets = { y = { classes = 3 } }"))
@@ -70,16 +111,20 @@ class Exported(ExportedRuns):
         module = Moody()
         torch.jit.script(module).save(self.folder / "net.pt")
         export(module, {"x": torch.randn(3, 2, 4, 4)}, self.folder / "net.pt2")
-        losses = []
-        for kind, path, keys in (("torchscript", "net.pt", "inputs = { x = { shape = [2, 4, 4] } }\n"), ("exported", "net.pt2", "")):
-            recipe = RECIPE.format(path=path, keys=keys + "targets = { y = { classes = 3 } }")
-            (self.folder / "recipe.toml").write_text(recipe.replace('kind = "exported"', f'kind = "{kind}"'))
-            self.succeeds(self.train("data.held_out_fraction=0.1", "train.evaluate_every_steps=1", "optimizer.lr=1e-30", f"name={kind}",
-                                     ranks=2, flags=["--overwrite"]))
-            losses.append([line["held_out_loss"] for line in self.metrics(self.folder / "runs" / kind)])
+        keys = "targets = { y = { classes = 3 } }"
+        losses = [self.held_out_losses("net.pt", "inputs = { x = { shape = [2, 4, 4] } }\n" + keys), self.held_out_losses("net.pt2", keys)]
         self.assertNotEqual(*losses[0])  # statistics have moved
         for script, program in zip(*losses):
             self.assertAlmostEqual(script, program, delta=1e-12)
+
+    def held_out_losses(self, path, keys):
+        """Of two steps that learn next to nothing, so that evaluations alone differ."""
+        kind = "exported" if path.endswith("2") else "torchscript"
+        recipe = RECIPE.format(path=path, keys=keys).replace('kind = "exported"', f'kind = "{kind}"')
+        (self.folder / "recipe.toml").write_text(recipe)
+        self.succeeds(self.train("data.held_out_fraction=0.1", "train.evaluate_every_steps=1", "optimizer.lr=1e-30", f"name={kind}",
+                                 ranks=2, flags=["--overwrite"]))
+        return [line["held_out_loss"] for line in self.metrics(self.folder / "runs" / kind)]
 
     def test_buffers_that_are_not_saved_and_writes_without_gradients(self):
         """An average that forward() keeps under no_grad(), through a view: it moves in training, and not in evaluation."""
@@ -119,18 +164,33 @@ class Exported(ExportedRuns):
                      keys="targets = { y = { classes = 3 } }\noutputs = { scores = {} }")
 
     def test_a_branch_of_training_that_stays(self):
-        class Depth(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.fc = nn.Linear(4, 3)
-
-            def forward(self, x):
-                x = self.fc(x)
-                return x * (torch.rand(x.size(0), 1) > 0.1) if self.training else x
-
-        export(Depth(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
+        """Evaluations are those of a second file then, with the values that the first is trained to."""
+        inputs = {"x": torch.randn(3, 4)}
+        export(Depth(), inputs, self.folder / "net.pt2")
         done = self.refused("draws random numbers, in evaluation too")
         self.assertIn("exported_test.py line ", done.error_lines[0])
+        keys = 'targets = { y = { classes = 3 } }\nevaluation_path = "eval.pt2"'
+        export(nn.Linear(4, 3), {"input": torch.randn(3, 4)}, self.folder / "eval.pt2", trains=False)
+        self.refused("the file for evaluations, 'eval.pt2', takes 'input' of Float, and not 'x' of Float", keys=keys)
+        export(Depth(width=5), inputs, self.folder / "eval.pt2", trains=False)
+        self.refused("the file for evaluations, 'eval.pt2', has 'fc.weight', which 'net.pt2' has in another shape or type", keys=keys)
+        module = Depth()
+        export(module, inputs, self.folder / "net.pt2")
+        export(module, inputs, self.folder / "eval.pt2", trains=False)
+        torch.jit.script(module).save(self.folder / "net.pt")
+        script, program = self.held_out_losses("net.pt", "inputs = { x = { shape = [4] } }\n" + keys.replace("eval.pt2", "same")), self.held_out_losses("net.pt2", keys)
+        for one, other in zip(script, program):
+            self.assertAlmostEqual(one, other, delta=1e-12)
+        for path in ("net.pt2", "eval.pt2"):
+            (self.folder / path).unlink()
+        done = self.succeeds(self.troika("evaluate", "runs/exported", "--samples", 64, "--json"))
+        self.assertAlmostEqual(json.loads(done.out)["loss"], program[1], delta=1e-12)
+        saved = self.folder / "runs" / "exported"
+        values = load_file(saved / "model.safetensors")
+        for name, value in torch.export.load(saved / "model-eval.pt2").state_dict.items():
+            torch.testing.assert_close(value, values[name].float())
+
+    def test_programs_that_are_refused(self):
         export(nn.Linear(4, 3).bfloat16(), {"input": torch.randn(3, 4).bfloat16()}, self.folder / "net.pt2")
         self.refused("parameter 'weight' is BFloat16, and float32 or float64 are trained")
         program = torch.export.export(nn.Linear(4, 3), (torch.randn(3, 4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))

@@ -5,6 +5,7 @@
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/exported/graph.h>
+#include <troika/exported/recomputation.h>
 
 #include <algorithm>
 #include <cmath>
@@ -129,6 +130,8 @@ class GraphRun {
         return {element_of(node)};
       case NodeKind::kCall:
         return call_body(node, 0);
+      case NodeKind::kRecomputed:
+        return run_recomputed(node.body, arguments_of(node, 0), mode_);
       case NodeKind::kGradMode: {
         const at::AutoGradMode records(at::GradMode::is_enabled() &&
                                        value_of(node.operands[0]).toBool());
@@ -148,12 +151,15 @@ class GraphRun {
     return stack;
   }
 
-  std::vector<c10::IValue> call_body(const GraphNode& node, std::size_t first) {
+  std::vector<c10::IValue> arguments_of(const GraphNode& node, std::size_t first) {
     std::vector<c10::IValue> arguments;
     for (std::size_t i = first; i < node.operands.size(); ++i) {
       arguments.push_back(value_of(node.operands[i]));
     }
-    return run_graph(*node.body, std::move(arguments), mode_);
+    return arguments;
+  }
+  std::vector<c10::IValue> call_body(const GraphNode& node, std::size_t first) {
+    return run_graph(*node.body, arguments_of(node, first), mode_);
   }
 
   // An autocast that the program turns off is off; one that it turns on is the run's to decide.

@@ -39,11 +39,12 @@ struct Operand {
 
 enum class NodeKind {
   kOperator,
-  kNumber,    // arithmetic on sizes
-  kElement,   // an element of a list
-  kCall,      // of a graph within the graph
-  kGradMode,  // the same, with gradients recorded or not as the first operand says
-  kAutocast,  // the same, under the autocast that the first three operands describe
+  kNumber,      // arithmetic on sizes
+  kElement,     // an element of a list
+  kCall,        // of a graph within the graph
+  kRecomputed,  // the same, run again in the backward pass
+  kGradMode,    // the same, with gradients recorded or not as the first operand says
+  kAutocast,    // the same, under the autocast that the first three operands describe
 };
 
 enum class NumberOperator {

@@ -5,6 +5,7 @@
 #include <troika/exported/graph_builder.h>
 #include <troika/exported/node_title.h>
 #include <troika/exported/operators.h>
+#include <troika/exported/recomputation.h>
 
 #include <algorithm>
 #include <map>
@@ -352,6 +353,8 @@ class GraphBuilder {
     BuiltGraph built = GraphBuilder(*body, file_, depth_ + 1).build();
     take_writes(built.written, *body, node);
     made.body = std::move(built.graph);
+    const bool recomputes = made.kind == NodeKind::kRecomputed;
+    if (recomputes && writes_inputs(*made.body)) made.kind = NodeKind::kCall;
     for (const schema::Argument& each : node.get_outputs()) take_call_result(each, made);
     take_views(built.views_of, *body, node);
     if (made.results.size() > made.body->outputs.size()) fail("returns less than is taken of it");
@@ -398,7 +401,7 @@ class GraphBuilder {
     if (name == "wrap_with_set_grad_enabled") return NodeKind::kGradMode;
     if (name == "wrap_with_autocast") return NodeKind::kAutocast;
     if (name == "tag_activation_checkpoint" || name == "wrap_activation_checkpoint") {
-      return NodeKind::kCall;
+      return NodeKind::kRecomputed;
     }
     refuse_target(node.get_target());
   }

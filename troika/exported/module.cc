@@ -4,6 +4,7 @@
 #include <troika/base/text.h>
 #include <troika/exported/module.h>
 #include <troika/exported/program.h>
+#include <troika/exported/recomputation.h>
 #include <troika/nn/module_tree.h>
 
 #include <map>
@@ -44,27 +45,71 @@ bool is_floating(const ProgramInput& input) {
   return input.kind == Kind::kParameter && at::isFloatingType(input.stored.type);
 }
 
+// Returns whether the module registers it under its name.
+bool is_registered(const ProgramInput& input) {
+  return input.kind == Kind::kParameter || (input.kind == Kind::kBuffer && is_kept(input));
+}
+
+// A value that is not registered follows the parameters to their device and type.
+void follow(at::Tensor& value, const GraphMode& mode) {
+  const bool widens = mode.in_double && value.scalar_type() == at::kFloat;
+  if (value.device() == mode.device && !widens) return;
+  value = value.to(mode.device, widens ? at::kDouble : value.scalar_type());
+}
+
+// Refuses two programs that do not take, or do not return, tensors of the same names and types.
+void refuse_unlike(const std::vector<ExportedTensor>& own, const std::vector<ExportedTensor>& other,
+                   const std::string& file, const std::string& verb) {
+  const auto described = [](const std::vector<ExportedTensor>& tensors) {
+    std::vector<std::string> each;
+    for (const ExportedTensor& one : tensors) {
+      each.push_back(quote(one.name, 200) + " of " + c10::toString(one.type));
+    }
+    return each.empty() ? std::string("nothing") : join(each, ", ");
+  };
+  const std::string expected = described(own), found = described(other);
+  if (expected == found) return;
+  throw UsageError(
+      "the file for evaluations, " + file + ", " + verb + " " + found + ", and not " + expected,
+      "export the same module twice, after train() and after eval()");
+}
+
 }  // namespace
 
-ExportedModule::ExportedModule(const std::filesystem::path& path)
-    : torch::nn::Module("exported"), path_(path) {
-  const ExportArchive archive(path);
-  program_ = std::make_shared<const Program>(read_program(archive));
-  takes_ = program_->given();
-  gives_ = program_->results();
+ExportedModule::Loaded::Loaded(const ExportArchive& archive)
+    : file(shown_path(archive.path())),
+      program(std::make_shared<const Program>(read_program(archive))),
+      takes(program->given()),
+      gives(program->results()),
+      values(program->inputs.size()) {}
+
+ExportedModule::ExportedModule(const std::filesystem::path& path, const ExportedSettings& settings)
+    : torch::nn::Module("exported"), trained_(ExportArchive(path)) {
+  register_values(ExportArchive(path));
+  auto program = std::make_shared<Program>(*trained_.program);
+  program->graph = with_recomputation(program->graph, settings.checkpoint_modules, trained_.file);
+  trained_.program = std::move(program);
+  if (!settings.evaluation_path) return;
+  const ExportArchive archive(*settings.evaluation_path);
+  evaluated_.emplace(archive);
+  refuse_unlike(trained_.takes, evaluated_->takes, evaluated_->file, "takes");
+  refuse_unlike(trained_.gives, evaluated_->gives, evaluated_->file, "gives");
+  share_values(archive);
+}
+
+void ExportedModule::register_values(const ExportArchive& archive) {
   ModuleTree tree(*this);
   std::map<StoredTensor, at::Tensor> read;  // weights that are tied are one tensor
-  refuse_overlaps(*program_, shown_path(path));
-  values_.resize(program_->inputs.size());
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    const ProgramInput& input = program_->inputs[i];
+  refuse_overlaps(*trained_.program, trained_.file);
+  for (std::size_t i = 0; i < trained_.values.size(); ++i) {
+    const ProgramInput& input = trained_.program->inputs[i];
     if (input.kind == Kind::kGiven || input.kind == Kind::kLiteral) continue;
     StoredTensor place = input.stored;
     place.requires_grad = false;
     at::Tensor& value = read[place];
     const bool is_first = !value.defined();
     if (is_first) value = archive.tensor(input.stored);
-    values_[i] = value;
+    trained_.values[i] = value;
     if (!is_first || input.kind == Kind::kConstant) continue;
     if (input.kind == Kind::kParameter && input.stored.requires_grad) {
       tree.add_parameter(input.name, value.requires_grad_(true));
@@ -74,35 +119,58 @@ ExportedModule::ExportedModule(const std::filesystem::path& path)
   }
 }
 
-// A value that is not registered follows the parameters to their device and type.
-at::Tensor ExportedModule::constant(std::size_t input, const GraphMode& mode) {
-  at::Tensor& value = values_[input];
-  const bool widens = mode.in_double && value.scalar_type() == at::kFloat;
-  if (value.device() != mode.device || widens) {
-    value = value.to(mode.device, widens ? at::kDouble : value.scalar_type());
+// Gives the program of evaluations the tensors of the one that is trained, by their names.
+void ExportedModule::share_values(const ExportArchive& archive) {
+  std::map<std::string, at::Tensor> own;
+  for (std::size_t i = 0; i < trained_.values.size(); ++i) {
+    const ProgramInput& input = trained_.program->inputs[i];
+    if (is_registered(input)) own.emplace(input.name, trained_.values[i]);
   }
-  return value;
+  for (std::size_t i = 0; i < evaluated_->values.size(); ++i) {
+    const ProgramInput& input = evaluated_->program->inputs[i];
+    if (input.kind == Kind::kGiven || input.kind == Kind::kLiteral) continue;
+    const auto found = own.find(input.name);
+    const bool is_same = found != own.end() && found->second.sizes() == input.stored.sizes &&
+                         found->second.scalar_type() == input.stored.type;
+    if (is_same) {
+      evaluated_->values[i] = found->second;
+    } else if (is_registered(input)) {
+      throw UsageError("the file for evaluations, " + evaluated_->file + ", has " +
+                           quote(input.name, 200) + ", which " + trained_.file +
+                           (found == own.end() ? " has not" : " has in another shape or type"),
+                       "export the same module twice, after train() and after eval()");
+    } else {
+      evaluated_->values[i] = archive.tensor(input.stored);
+    }
+  }
 }
 
 Tensors ExportedModule::forward(const Tensors& inputs) {
-  if (inputs.size() != takes_.size()) {
-    throw UsageError(shown_path(path_) + " takes " + plural(std::ssize(takes_), "tensor") +
+  const bool evaluates = evaluated_ && !is_training();
+  return run(evaluates ? *evaluated_ : trained_, inputs);
+}
+
+Tensors ExportedModule::run(Loaded& loaded, const Tensors& inputs) {
+  if (inputs.size() != loaded.takes.size()) {
+    throw UsageError(loaded.file + " takes " + plural(std::ssize(loaded.takes), "tensor") +
                      ", not " + std::to_string(inputs.size()));
   }
   GraphMode mode;
   mode.trains = is_training();
-  mode.file = shown_path(path_);
+  mode.file = loaded.file;
   if (!inputs.empty()) mode.device = inputs[0].device();
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (!is_floating(program_->inputs[i])) continue;
-    const bool was_single = program_->inputs[i].stored.type == at::kFloat;
-    mode.in_double = mode.in_double || (was_single && values_[i].scalar_type() == at::kDouble);
-    mode.device = values_[i].device();
+  const std::vector<ProgramInput>& slots = loaded.program->inputs;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (!is_floating(slots[i])) continue;
+    const bool was_single = slots[i].stored.type == at::kFloat;
+    mode.in_double =
+        mode.in_double || (was_single && loaded.values[i].scalar_type() == at::kDouble);
+    mode.device = loaded.values[i].device();
   }
   std::vector<c10::IValue> values;
   std::size_t given = 0;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    const ProgramInput& input = program_->inputs[i];
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const ProgramInput& input = slots[i];
     if (input.kind == Kind::kGiven) {
       values.emplace_back(inputs[given++]);
       continue;
@@ -111,27 +179,27 @@ Tensors ExportedModule::forward(const Tensors& inputs) {
       values.emplace_back(input.literal);
       continue;
     }
-    const bool is_registered =
-        input.kind == Kind::kParameter || (input.kind == Kind::kBuffer && is_kept(input));
-    at::Tensor value = is_registered ? values_[i] : constant(i, mode);
+    if (!is_registered(input)) follow(loaded.values[i], mode);
     // An evaluation leaves no trace, although the program was exported in train mode.
-    if (input.is_written && !mode.trains) value = value.clone();
-    values.emplace_back(std::move(value));
+    const bool is_copied = input.is_written && !mode.trains;
+    values.emplace_back(is_copied ? loaded.values[i].clone() : loaded.values[i]);
   }
-  const std::vector<c10::IValue> returned = run_graph(*program_->graph, std::move(values), mode);
+  const std::vector<c10::IValue> returned =
+      run_graph(*loaded.program->graph, std::move(values), mode);
   Tensors results;
   for (std::size_t i = 0; i < returned.size(); ++i) {
-    const Program::Output& output = program_->outputs[i];
+    const Program::Output& output = loaded.program->outputs[i];
     if (output.result) results.push_back(tensor_of(returned[i], mode.file));
     if (!output.buffer || !mode.trains) continue;
     const at::NoGradGuard no_grad;
-    values_[*output.buffer].copy_(tensor_of(returned[i], mode.file));
+    loaded.values[*output.buffer].copy_(tensor_of(returned[i], mode.file));
   }
   return results;
 }
 
-std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path) {
-  return std::make_shared<ExportedModule>(path);
+std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
+                                              const ExportedSettings& settings) {
+  return std::make_shared<ExportedModule>(path, settings);
 }
 
 }  // namespace troika

@@ -12,43 +12,67 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace troika {
 
+class ExportArchive;
 struct Program;
+
+// Says how a program is run.
+struct ExportedSettings {
+  std::optional<std::filesystem::path> evaluation_path;  // of the program that is run in evaluation
+  // Shell patterns of the paths of modules whose activations are computed again in the backward
+  // pass: "encoder.layer.*".
+  std::vector<std::string> checkpoint_modules;
+};
 
 // The parameters are those that Python had, in the type that they were exported in; `to()` changes
 // it. Those that needed no gradient are buffers here. A program that was exported in train mode
 // follows train() and eval(): dropout, batch-norm and recurrent layers as PyTorch's modules do, and
-// in evaluation no buffer changes. Casts to float32 become casts to double once the parameters are
+// in evaluation no buffer changes. Where its forward() has a branch for training of another kind,
+// such as stochastic depth, a second file of the module in eval mode takes its place in evaluation,
+// with the values of this one. Casts to float32 become casts to double once the parameters are
 // double.
 class ExportedModule final : public torch::nn::Module {
  public:
-  // Reads the program and its values. Throws UsageError as read_program() and ExportArchive do.
-  explicit ExportedModule(const std::filesystem::path& path);
+  // Reads the program and its values, and the program that is run in evaluation, where it is
+  // another. Throws UsageError as read_program() and ExportArchive do, where the two do not take
+  // and return the same tensors, or do not have the same parameters, and where a pattern fits
+  // nothing.
+  explicit ExportedModule(const std::filesystem::path& path, const ExportedSettings& settings = {});
 
   // Returns the tensors that forward() takes and returns, in order. What forward() of Python
   // returned in a dictionary or a dataclass has the names of its keys.
-  [[nodiscard]] const std::vector<ExportedTensor>& takes() const { return takes_; }
-  [[nodiscard]] const std::vector<ExportedTensor>& gives() const { return gives_; }
+  [[nodiscard]] const std::vector<ExportedTensor>& takes() const { return trained_.takes; }
+  [[nodiscard]] const std::vector<ExportedTensor>& gives() const { return trained_.gives; }
 
   // Runs the program. Throws UsageError naming the node, with its line of Python, whose operator
   // throws.
   [[nodiscard]] Tensors forward(const Tensors& inputs);
 
  private:
-  [[nodiscard]] at::Tensor constant(std::size_t input, const struct GraphMode& mode);
+  struct Loaded {
+    explicit Loaded(const ExportArchive& archive);
+    std::string file;
+    std::shared_ptr<const Program> program;
+    std::vector<ExportedTensor> takes, gives;
+    // Hold, by position among the program's inputs, parameters and buffers, which are registered,
+    // and values that are not saved.
+    std::vector<at::Tensor> values;
+  };
+  void register_values(const ExportArchive& archive);
+  void share_values(const ExportArchive& archive);
+  [[nodiscard]] Tensors run(Loaded& loaded, const Tensors& inputs);
 
-  std::filesystem::path path_;
-  std::shared_ptr<const Program> program_;
-  std::vector<ExportedTensor> takes_, gives_;
-  // Hold, by position among the program's inputs, parameters and buffers, which are registered, and
-  // values that are not saved.
-  std::vector<at::Tensor> values_;
+  Loaded trained_;
+  std::optional<Loaded> evaluated_;
 };
 
 // Loads what torch.export.save() has written. Throws UsageError naming the file and what is wrong.
-[[nodiscard]] std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path);
+[[nodiscard]] std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
+                                                            const ExportedSettings& settings = {});
 
 }  // namespace troika

@@ -37,12 +37,7 @@ class Description {
 
   void complete(ExportedOptions& options) const {
     if (takes_.empty()) throw UsageError(file_ + " takes no tensor");
-    if (const auto node = draws_always(*program_.graph)) {
-      throw UsageError(
-          file_ + ": " + *node + " draws random numbers, in evaluation too",
-          "torch.export keeps the branch of training, such as stochastic depth: set its "
-          "rate to 0, and export again");
-    }
+    refuse_draws(options);
     refuse_unknown(options.inputs, takes_, "input");
     refuse_unknown(options.outputs, gives_, "result");
     std::vector<ExportedInput> inputs;
@@ -60,6 +55,23 @@ class Description {
   }
 
  private:
+  // Evaluations have no random numbers.
+  void refuse_draws(const ExportedOptions& options) const {
+    const auto refuse = [&](const Program& program, const std::string& file) {
+      const auto node = draws_always(*program.graph);
+      if (!node) return;
+      throw UsageError(
+          file + ": " + *node + " draws random numbers, in evaluation too",
+          "torch.export keeps the branch of training, such as stochastic depth: export the module "
+          "in eval mode too, and name that file as model.evaluation_path");
+    };
+    if (const auto evaluation = evaluation_file(options)) {
+      refuse(read_program(ExportArchive(*evaluation)), shown_path(*evaluation));
+    } else {
+      refuse(program_, file_);
+    }
+  }
+
   static ScriptTensor* find_target(ExportedOptions& options, const std::string& name) {
     const auto found = std::ranges::find(options.targets, name, &ScriptTensor::name);
     return found == options.targets.end() ? nullptr : &*found;
@@ -233,7 +245,9 @@ std::vector<Taken> taken_of(const ExportedOptions& options, const LossOptions& l
 class Forward {
  public:
   Forward(const ExportedOptions& options, const LossOptions& loss)
-      : module_(load_exported(options.path)), result_(network_of(options), loss) {
+      : module_(
+            load_exported(options.path, {evaluation_file(options), options.checkpoint_modules})),
+        result_(network_of(options), loss) {
     const std::vector<Taken> taken = taken_of(options, loss);
     for (const ExportedTensor& each : module_->takes()) {
       const auto found = std::ranges::find(taken, each.name, &Taken::name);
@@ -277,7 +291,7 @@ class Forward {
 
 NetworkFile network_of(const ExportedOptions& options) {
   NetworkFile network;
-  network.path = options.path;
+  static_cast<ProgramFiles&>(network) = options;
   for (const ExportedInput& each : options.inputs) {
     network.inputs.push_back(each);
     network.inputs.back().name = name_in_data(each);
@@ -292,7 +306,8 @@ NetworkFile network_of(const ExportedOptions& options) {
 
 void complete_from_file(ExportedOptions& options) {
   const bool is_described = !options.inputs.empty();
-  const bool is_there = std::filesystem::exists(options.path);
+  const bool is_there = std::ranges::all_of(
+      paths_of(options), [](const auto& path) { return std::filesystem::exists(path); });
   if (options.path.empty() || (is_described && !is_there)) return;
   Description(options).complete(options);
 }

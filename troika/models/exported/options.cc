@@ -39,11 +39,13 @@ std::vector<Key> exported_keys() {
   using K = KeysOf<O>;
   return {
       K::text<&O::path>("path", "the file that torch.export.save has written; relative to the current folder").required(),
+      K::text<&O::evaluation_path>("evaluation_path", "the same module, exported in eval mode, where its branches differ from those of training; \"same\": the file itself"),
       K::named_tables<&O::inputs>("inputs", input_keys, "what the file does not say of its inputs: classes, and extents that were exported as dynamic. {}: nothing"),
       K::named_tables<&O::targets>("targets", tensor_keys, "what the loss takes: shape, dtype, classes. With loss = \"none\" inputs of the program").required(),
       K::named_tables<&O::outputs>("outputs", tensor_keys, "the results that are used, by name; the loss takes the first. {}: all, in their order"),
       K::text<&O::loss_output>("loss_output", "with loss = \"none\": the one of `outputs` that is the loss of a microbatch, a number; first: the first"),
       K::text<&O::weight_output>("weight_output", "with loss = \"none\": the one of `outputs` that says what a microbatch weighs, such as how many targets count; samples: how many samples it has"),
+      K::texts<&O::checkpoint_modules>("checkpoint_modules", "modules whose activations are computed again in the backward pass, by shell patterns of their dotted paths: [\"encoder.layer.*\"]"),
       K::choice<&O::loss_reduction>("loss_reduction", "with loss = \"none\": the loss is the mean over the targets of a microbatch, or their sum"),
   };
 }
@@ -82,7 +84,7 @@ class ExportedKind final : public Declared<ModelKind, ExportedOptions> {
   }
 
   [[nodiscard]] std::vector<std::filesystem::path> files(const Options& options) const override {
-    return {options.as<ExportedOptions>().path};
+    return paths_of(options.as<ExportedOptions>());
   }
 
   void check_ready(const Options& options, const LossOptions& loss,
@@ -121,19 +123,19 @@ class ExportedKind final : public Declared<ModelKind, ExportedOptions> {
 
   void save_beside(const Options& options, const std::filesystem::path& model,
                    const std::vector<NamedTensor>& values) const override {
-    save_exported(options.as<ExportedOptions>().path, program_path(model), values);
+    const auto& own = options.as<ExportedOptions>();
+    const ProgramFiles saved = saved_files(own, model, program_suffix());
+    save_exported(own.path, saved.path, values);
+    if (const auto evaluation = evaluation_file(own)) {
+      save_exported(*evaluation, saved.evaluation_path, values);
+    }
   }
 
   [[nodiscard]] std::string_view program_suffix() const override { return ".pt2"; }
 
   void adapt_to_run(Options& options, const std::filesystem::path& model) const override {
-    options.as<ExportedOptions>().path = program_path(model).string();
-  }
-
- private:
-  // "model.pt2" beside "model.safetensors".
-  static std::filesystem::path program_path(std::filesystem::path model) {
-    return model.replace_extension(".pt2");
+    ProgramFiles& own = options.as<ExportedOptions>();
+    own = saved_files(own, model, program_suffix());
   }
 };
 

@@ -18,8 +18,7 @@ struct ExportedInput : ScriptTensor {
   bool operator==(const ExportedInput&) const = default;
 };
 
-struct ExportedOptions {
-  std::string path;
+struct ExportedOptions : ProgramFiles {
   // What the recipe says of the program's tensors, by name. Completed from the file: all that
   // forward() takes but targets, in its order, and what of its results is used.
   std::vector<ExportedInput> inputs;
@@ -28,6 +27,7 @@ struct ExportedOptions {
   std::string loss_output = kFirstOutput;
   std::string weight_output = kSampleCount;
   LossReduction loss_reduction = LossReduction::kMean;
+  std::vector<std::string> checkpoint_modules;  // as in ExportedSettings
 
   bool operator==(const ExportedOptions&) const = default;
 };

@@ -19,6 +19,26 @@ std::span<const std::string_view> names_of<LossReduction>() {
   return kNames;
 }
 
+std::vector<std::filesystem::path> paths_of(const ProgramFiles& files) {
+  std::vector<std::filesystem::path> paths = {files.path};
+  if (const auto evaluation = evaluation_file(files)) paths.push_back(*evaluation);
+  return paths;
+}
+
+std::optional<std::filesystem::path> evaluation_file(const ProgramFiles& files) {
+  if (files.evaluation_path == kSameFile) return std::nullopt;
+  return files.evaluation_path;
+}
+
+ProgramFiles saved_files(const ProgramFiles& files, const std::filesystem::path& model,
+                         std::string_view suffix) {
+  const auto beside = [&](std::string_view end) {
+    return (model.parent_path() / (model.stem().string() + std::string(end) + std::string(suffix)))
+        .string();
+  };
+  return {beside(""), evaluation_file(files) ? beside("-eval") : kSameFile};
+}
+
 namespace {
 
 // The numbers that the network gives for one sample.

@@ -5,7 +5,10 @@
 #include <troika/models/kind.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika {
@@ -33,8 +36,18 @@ std::span<const std::string_view> names_of<LossReduction>();
 inline constexpr const char* kFirstOutput = "first";
 inline constexpr const char* kSampleCount = "samples";
 
-struct NetworkFile {
+// Stands for the file itself.
+inline constexpr const char* kSameFile = "same";
+
+// The files that a recipe names.
+struct ProgramFiles {
   std::string path;
+  std::string evaluation_path = kSameFile;  // of the one that is run in evaluation
+
+  bool operator==(const ProgramFiles&) const = default;
+};
+
+struct NetworkFile : ProgramFiles {
   std::vector<ScriptTensor> inputs, targets, outputs;
   // The outputs of a module that returns its own loss.
   std::string loss_output = kFirstOutput;
@@ -53,5 +66,16 @@ struct NetworkFile {
 
 // Returns the names of [model.outputs].
 [[nodiscard]] std::vector<std::string> output_names(const NetworkFile& options);
+
+// Returns its one or two paths.
+[[nodiscard]] std::vector<std::filesystem::path> paths_of(const ProgramFiles& files);
+
+// Returns the path of the file for evaluations; nothing where it is the file itself.
+[[nodiscard]] std::optional<std::filesystem::path> evaluation_file(const ProgramFiles& files);
+
+// Returns the files of a model that has been saved: "model.pt" and "model-eval.pt" beside
+// "model.safetensors", for the suffix ".pt". The second is there where `files` has two.
+[[nodiscard]] ProgramFiles saved_files(const ProgramFiles& files,
+                                       const std::filesystem::path& model, std::string_view suffix);
 
 }  // namespace troika

@@ -75,10 +75,7 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
   }
 
   [[nodiscard]] std::vector<std::filesystem::path> files(const Options& options) const override {
-    const auto& model = options.as<TorchscriptOptions>();
-    std::vector<std::filesystem::path> files = {model.path};
-    if (model.evaluation_path != kSameFile) files.emplace_back(model.evaluation_path);
-    return files;
+    return paths_of(options.as<TorchscriptOptions>());
   }
 
   void check_ready(const Options& options, const LossOptions& loss,
@@ -119,23 +116,23 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
   void save_beside(const Options& options, const std::filesystem::path& model,
                    const std::vector<NamedTensor>& values) const override {
     const auto& own = options.as<TorchscriptOptions>();
-    if (script_path(model) == model) {
+    const ProgramFiles saved = saved_files(own, model, program_suffix());
+    if (saved.path == model) {
       throw UsageError(shown_path(model) + " would be two files: parameters, and the script",
                        "save parameters under a name that ends in .safetensors; the script then "
                        "lies beside them");
     }
-    save_torchscript(own.path, script_path(model), values);
-    if (own.evaluation_path == kSameFile) return;
-    save_torchscript(own.evaluation_path, evaluation_script_path(model), values);
+    save_torchscript(own.path, saved.path, values);
+    if (const auto evaluation = evaluation_file(own)) {
+      save_torchscript(*evaluation, saved.evaluation_path, values);
+    }
   }
 
   [[nodiscard]] std::string_view program_suffix() const override { return ".pt"; }
 
   void adapt_to_run(Options& options, const std::filesystem::path& model) const override {
-    auto& own = options.as<TorchscriptOptions>();
-    own.path = script_path(model).string();
-    if (own.evaluation_path == kSameFile) return;
-    own.evaluation_path = evaluation_script_path(model).string();
+    ProgramFiles& own = options.as<TorchscriptOptions>();
+    own = saved_files(own, model, program_suffix());
   }
 
  private:
@@ -146,14 +143,6 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
       origins.fail({"model.targets"}, "targets: " + quote(target.name) + " is an input too",
                    "inputs and targets have names of their own");
     }
-  }
-
-  // "model.pt" and "model-eval.pt" beside "model.safetensors".
-  static std::filesystem::path script_path(std::filesystem::path model) {
-    return model.replace_extension(".pt");
-  }
-  static std::filesystem::path evaluation_script_path(const std::filesystem::path& model) {
-    return model.parent_path() / (model.stem().string() + "-eval.pt");
   }
 };
 

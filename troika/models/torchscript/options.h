@@ -4,15 +4,9 @@
 #include <troika/models/kind.h>
 #include <troika/models/row/network_file.h>
 
-#include <string>
-
 namespace troika {
 
-inline constexpr const char* kSameFile = "same";
-
 struct TorchscriptOptions : NetworkFile {
-  std::string evaluation_path = kSameFile;
-
   bool operator==(const TorchscriptOptions&) const = default;
 };
 

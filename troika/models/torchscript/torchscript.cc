@@ -34,9 +34,7 @@ bool is_narrow(at::ScalarType type) {
 }
 
 Script load(const TorchscriptOptions& options) {
-  std::optional<std::filesystem::path> evaluation;
-  if (options.evaluation_path != kSameFile) evaluation = options.evaluation_path;
-  return Script::load(options.path, evaluation);
+  return Script::load(options.path, evaluation_file(options));
 }
 
 // The type of numbers that the file was written for, which it is tried in.
