@@ -16,6 +16,7 @@ import checkpoints
 import compression
 import images
 import loose
+import programs
 import servers
 import tables
 import tokenizing
@@ -185,13 +186,17 @@ class Rows:
     def checkpoint(self):
         return (row(*one) for one in checkpoints.rows_of(self))
 
+    def exported(self):
+        return (row(*one) for one in programs.training(self))
+
     def loose(self):
         for work in (servers, compression, loose):
             yield from (row(*one) for one in work.training(self))
 
 
 GROUPS = {"gloo": Rows.gloo, "mpi": Rows.mpi, "own-module": Rows.own_module, "start": Rows.start, "table": Rows.table,
-          "images": Rows.images, "text": Rows.text, "checkpoint": Rows.checkpoint, "loose": Rows.loose}
+          "images": Rows.images, "text": Rows.text, "checkpoint": Rows.checkpoint,
+          "exported": Rows.exported, "loose": Rows.loose}
 
 
 def row(work, ours, peer, ranks, pairs, goal=None):
