@@ -27,6 +27,9 @@ COMMON = ("train.precision=fp64", "train.steps=3", "train.global_batch_size=5", 
           "debug.dump_steps=[1, 3]", "data.held_out_fraction=0", "model.layers=2", "model.heads=4", "model.dim=24")
 LLAMA = ("model.kv_heads=2", "model.head_dim=8", "model.rope_theta=500.0")
 GPT2 = ("model.norm=layernorm", "model.position=learned", "model.activation=gelu_tanh", "model.bias=true")
+LLAMA3 = ("model.rope_scaling=llama3", "model.rope_factor=4", "model.rope_original_len=16")
+QWEN2 = (*LLAMA, "model.qkv_bias=true", "model.rope_scaling=linear", "model.rope_factor=3")
+QWEN3 = (*LLAMA, "model.qk_norm=true", *LLAMA3)
 UNTIED = ("model.tied_embeddings=false", "model.kv_heads=1", "model.activation=gelu", "model.norm=layernorm",
           "model.norm_eps=1e-3", "model.head_dim=4")
 
@@ -51,6 +54,12 @@ class JudgedRuns(CommandTest):
 
     def test_like_gpt2(self):
         self.judged(*GPT2, by=(gpt_reference, transformers_reference))
+
+    def test_like_qwen2(self):
+        self.judged(*QWEN2, by=(gpt_reference, transformers_reference))
+
+    def test_like_qwen3(self):
+        self.judged(*QWEN3, by=(gpt_reference, transformers_reference))
 
     def test_untied_with_one_head_of_keys_and_the_exact_gelu(self):
         self.judged(*UNTIED)

@@ -164,7 +164,7 @@ TEST_P(EmulatedCuda, DropoutHasTheSameBits) {
 TEST_P(EmulatedCuda, RotaryPositions) {
   const at::Tensor heads = test::values({6, 48}, "heads", GetParam());
   const at::Tensor positions = at::tensor({0, 9, 3, 3, 1, 7}, at::kLong);
-  const at::Tensor table = ops::rotary_table(10, 16, 1e4, at::TensorOptions().dtype(wide()));
+  const at::Tensor table = ops::rotary_table(10, 16, {1e4}, at::TensorOptions().dtype(wide()));
   for (const bool backward : {false, true}) {
     const at::Tensor host = heads.clone(), own = heads.clone();
     ops::rotate_(host, positions, table,

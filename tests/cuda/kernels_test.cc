@@ -160,7 +160,7 @@ TEST_P(Cuda, RotaryPositions) {
   const at::Tensor heads = values({6, 48}, "heads", GetParam());
   const at::Tensor positions = at::tensor({0, 9, 3, 3, 1, 7}, at::kLong);
   const at::Tensor table =
-      ops::rotary_table(10, 16, 1e4, at::TensorOptions().dtype(wide(GetParam())));
+      ops::rotary_table(10, 16, {1e4}, at::TensorOptions().dtype(wide(GetParam())));
   for (const ops::Rotation rotation : {ops::Rotation::kForward, ops::Rotation::kBackward}) {
     const at::Tensor host = heads.clone(), gpu = on_gpu(heads);
     ops::rotate_(host, positions, table, rotation);

@@ -4,6 +4,7 @@
 Given the parameters and the batch of a dump, recomputes the mean loss per valid token and, by autograd, every
 gradient, and compares them with what the run wrote. The defaults are the bounds for fp64 runs.
 """
+import math
 import sys
 
 import torch
@@ -21,9 +22,9 @@ def norm(p, name, x, model):
     return scaled * weight + p[f"{name}.bias"] if model["bias"] else scaled * weight
 
 
-def linear(p, name, x, model):
+def linear(p, name, x, has_bias):
     y = x @ p[f"{name}.weight"].T
-    return y + p[f"{name}.bias"] if model["bias"] else y
+    return y + p[f"{name}.bias"] if has_bias else y
 
 
 def positions_of(documents):
@@ -34,11 +35,32 @@ def positions_of(documents):
     return index - torch.where(is_start, index, 0).cummax(dim=1).values
 
 
-def rotate(x, positions, theta):
+def frequencies_of(model, half):
+    """Angles between neighbouring positions; scaled as in Llama 3.1, wave by wave."""
+    found = [model["rope_theta"] ** (-i / half) for i in range(half)]
+    scaling, factor = model.get("rope_scaling", "none"), model.get("rope_factor", 1.0)
+    if scaling == "linear":
+        return [frequency / factor for frequency in found]
+    if scaling == "none":
+        return found
+    low, high, length = (model[f"rope_{key}"] for key in ("low_freq_factor", "high_freq_factor", "original_len"))
+    scaled = []
+    for frequency in found:
+        turns = length * frequency / (2 * math.pi)
+        smooth = (turns - low) / (high - low)
+        if turns > high:
+            scaled.append(frequency)
+        elif turns < low:
+            scaled.append(frequency / factor)
+        else:
+            scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
+    return scaled
+
+
+def rotate(x, positions, model):
     """Rotary embedding of [samples, heads, seq_len, head_dim]; element i turns with element i + head_dim / 2."""
     half = x.shape[-1] // 2
-    frequencies = theta ** (-torch.arange(half, dtype=x.dtype) / half)
-    angles = positions[:, None, :, None].to(x.dtype) * frequencies
+    angles = positions[:, None, :, None].to(x.dtype) * torch.tensor(frequencies_of(model, half), dtype=x.dtype)
     first, second = x[..., :half], x[..., half:]
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
@@ -49,27 +71,29 @@ def attention(p, name, x, model, documents, positions):
     heads, kv_heads, head_dim = model["heads"], model["kv_heads"], model["head_dim"]
 
     def split(which, count):
-        y = linear(p, f"{name}.{which}_proj", x, model)
-        return y.view(samples, length, count, head_dim).transpose(1, 2)
+        y = linear(p, f"{name}.{which}_proj", x, model["bias"] or model.get("qkv_bias", False))
+        y = y.view(samples, length, count, head_dim).transpose(1, 2)
+        is_normalised = model.get("qk_norm", False) and which != "v"
+        return norm(p, f"{name}.{which}_norm", y, model) if is_normalised else y
 
     q, k, v = split("q", heads), split("k", kv_heads), split("v", kv_heads)
     if model["position"] == "rope":
-        q, k = (rotate(y, positions, model["rope_theta"]) for y in (q, k))
+        q, k = (rotate(y, positions, model) for y in (q, k))
     k, v = (y.repeat_interleave(heads // kv_heads, dim=1) for y in (k, v))
     scores = q @ k.transpose(-1, -2) / head_dim**0.5
     allowed = torch.ones(length, length, dtype=torch.bool).tril() & (documents[:, :, None] == documents[:, None, :])
     weights = scores.masked_fill(~allowed[:, None], float("-inf")).softmax(-1)
     y = (weights @ v).transpose(1, 2).reshape(samples, length, heads * head_dim)
-    return linear(p, f"{name}.o_proj", y, model)
+    return linear(p, f"{name}.o_proj", y, model["bias"])
 
 
 def mlp(p, name, x, model):
-    up = linear(p, f"{name}.up_proj", x, model)
+    up = linear(p, f"{name}.up_proj", x, model["bias"])
     if model["activation"] == "swiglu":
-        hidden = F.silu(linear(p, f"{name}.gate_proj", x, model)) * up
+        hidden = F.silu(linear(p, f"{name}.gate_proj", x, model["bias"])) * up
     else:
         hidden = F.gelu(up, approximate="tanh" if model["activation"] == "gelu_tanh" else "none")
-    return linear(p, f"{name}.down_proj", hidden, model)
+    return linear(p, f"{name}.down_proj", hidden, model["bias"])
 
 
 def logits_of(p, model, tokens, documents):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Judges a GPT run by the `transformers` package: its Llama, or its GPT-2, with the dump's parameters.
+"""Judges a GPT run by the `transformers` package: its Llama, Qwen2, Qwen3 or GPT-2, with the dump's parameters.
 
-Llama has rmsnorm, rope, swiglu and no biases; GPT-2 has layernorm, learned positions, a GELU and biases. Both are
+Llama has rmsnorm, rope, swiglu and no biases, Qwen2 those of q, k and v, Qwen3 norms of q and k; GPT-2 has layernorm, learned positions, a GELU and biases. All are
 built from a configuration; nothing is downloaded. They compute norms and angles in fp32 even where the weights are
 fp64, hence the wider bounds.
 """
@@ -16,11 +16,29 @@ LLAMA = {"norm": "rmsnorm", "position": "rope", "activation": "swiglu", "bias": 
 GPT2 = {"norm": "layernorm", "position": "learned", "activation": "gelu_tanh", "bias": True}
 
 
-def llama(model):
-    from transformers import LlamaConfig, LlamaForCausalLM
+def rope_of(model):
+    rope = {"rope_type": "default", "rope_theta": model["rope_theta"]}
+    scaling = model.get("rope_scaling", "none")
+    if scaling != "none":
+        rope |= {"rope_type": scaling, "factor": model["rope_factor"]}
+    if scaling == "llama3":
+        rope |= {
+            "low_freq_factor": model["rope_low_freq_factor"],
+            "high_freq_factor": model["rope_high_freq_factor"],
+            "original_max_position_embeddings": model["rope_original_len"],
+        }
+    return rope
 
-    return LlamaForCausalLM(
-        LlamaConfig(
+
+def llama(model):
+    import transformers
+
+    qkv_bias, qk_norm = model.get("qkv_bias", False), model.get("qk_norm", False)
+    if qkv_bias and qk_norm:
+        raise dumps.CannotJudge("no model of the package has qkv_bias and qk_norm")
+    family = "Qwen3" if qk_norm else "Qwen2" if qkv_bias else "Llama"
+    return getattr(transformers, f"{family}ForCausalLM")(
+        getattr(transformers, f"{family}Config")(
             vocab_size=model["vocab_size"],
             hidden_size=model["dim"],
             intermediate_size=model["ffn_dim"],
@@ -30,7 +48,7 @@ def llama(model):
             head_dim=model["head_dim"],
             max_position_embeddings=model["seq_len"],
             rms_norm_eps=model["norm_eps"],
-            rope_parameters={"rope_type": "default", "rope_theta": model["rope_theta"]},
+            rope_parameters=rope_of(model),
             tie_word_embeddings=model["tied_embeddings"],
             attention_bias=False,
             mlp_bias=False,

@@ -38,7 +38,7 @@ enum class Data { kRandom, kConcatenate, kIsolated, kPad };
 
 // One number for each choice.
 using Choices = std::vector<int>;
-constexpr std::array kChoices = {2, 2, 3, 2, 2, 2, 3, 2, 4};
+constexpr std::array kChoices = {2, 2, 3, 3, 2, 2, 3, 2, 4};
 
 template <std::size_t kCount>
 std::vector<Choices> product(const std::array<int, kCount>& sizes) {
@@ -83,6 +83,7 @@ Recipe recipe_of(const Choices& choices, const std::filesystem::path& shards) {
   model.position = static_cast<Position>(choices[1]);
   model.activation = static_cast<ActivationFunction>(choices[2]);
   model.bias = choices[3] == 1;
+  model.qk_norm = model.qkv_bias = choices[3] == 2;
   model.dropout = choices[4] == 1 ? 0.1 : 0;
   model.tied_embeddings = choices[5] == 0;
   model.heads = choices[6] == 0 ? 7 : 3;
@@ -102,9 +103,9 @@ std::string name_of_case(const Recipe& recipe) {
   std::ostringstream name;
   name << name_of(model.norm) << ", " << name_of(model.position) << ", "
        << name_of(model.activation) << (model.bias ? ", bias" : "")
-       << (model.dropout > 0 ? ", dropout" : "") << (model.tied_embeddings ? ", tied" : "") << ", "
-       << model.heads << " heads, " << model.kv_heads << " kv heads, " << model.layers
-       << " layers, " << recipe.data.name();
+       << (model.qk_norm ? ", norms of q and k" : "") << (model.dropout > 0 ? ", dropout" : "")
+       << (model.tied_embeddings ? ", tied" : "") << ", " << model.heads << " heads, "
+       << model.kv_heads << " kv heads, " << model.layers << " layers, " << recipe.data.name();
   if (recipe.data.holds<DocumentOptions>()) {
     name << " " << name_of(recipe.data.as<DocumentOptions>().pack);
   }
@@ -240,7 +241,7 @@ std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards) {
   constexpr std::size_t kLayoutsOfAModel = 6;
   int models = 0;
   std::size_t next = 0;
-  for (Choices& choices : product(std::array{2, 2, 3, 2, 2, 2})) {
+  for (Choices& choices : product(std::array{2, 2, 3, 3, 2, 2})) {
     choices.insert(choices.end(), {models % 3, 0, (models + models / 4) % 4});
     ++models;
     MatrixCase one = case_of(choices, shards);

@@ -25,12 +25,13 @@ struct MatrixCase {
 void write_shards(const std::filesystem::path& folder);
 
 // Few cases that contain every pair of choices, be they of the model (norm, position, activation,
-// bias, dropout, tied or not, 3 and 7 heads, 1 kv head, 4 and 8 layers), its data (random;
-// documents packed one behind the other, kept apart, or padded) or the layout.
+// none, all biases or norms and biases of q and k, dropout, tied or not, 3 and 7 heads, 1 kv head,
+// 4 and 8 layers), its data (random; documents packed one behind the other, kept apart, or padded)
+// or the layout.
 [[nodiscard]] std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards);
 
 // Every layout with one of these models, in turn; and every choice of norm, position, activation,
-// bias, dropout and tied weights on a few layouts each.
+// biases or norms of q and k, dropout and tied weights on a few layouts each.
 [[nodiscard]] std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards);
 
 // The same for the MLP: pairwise over layouts of up to 4 ranks.

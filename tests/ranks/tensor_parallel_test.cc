@@ -15,7 +15,7 @@ TensorAxis axis_of(const Group& group) {
 }
 
 // A choice for each question, as numbers below kOptions.
-constexpr std::array<int, 10> kOptions = {2, 2, 3, 2, 2, 2, 4, 4, 3, 2};
+constexpr std::array<int, 11> kOptions = {2, 2, 3, 2, 2, 2, 4, 4, 3, 2, 3};
 constexpr int kCases = 60;
 using Choices = std::array<int, kOptions.size()>;
 
@@ -48,6 +48,8 @@ GptCase case_of(const Choices& choices) {
   made.options.bias = choices[3] == 1;
   made.options.dropout = choices[4] == 0 ? 0 : 0.2;
   made.options.tied_embeddings = choices[5] == 0;
+  made.options.qk_norm = choices[10] > 0;
+  made.options.qkv_bias = choices[10] == 2;
   return made;
 }
 
@@ -162,6 +164,7 @@ RANK_TEST(TensorParallel, CheckpointsGiveTheSameBits, 1, 2, 3) {
       GptOptions options = small_gpt(7, 1);
       options.dropout = 0.2;
       options.position = rotary ? Position::kRope : Position::kLearned;
+      options.qk_norm = rotary;
       const Microbatch batch = token_batch(options, Tokens::kIsolatedDocuments);
       const NumericTypes types = {compute, compute == at::kDouble ? at::kDouble : at::kFloat};
       TestModel kept(options, {.tensor = axis_of(group)}, types);

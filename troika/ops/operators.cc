@@ -16,6 +16,7 @@
 #include <troika/ops/swiglu.h>
 
 #include <array>
+#include <numbers>
 #include <string_view>
 
 namespace troika::ops {
@@ -265,11 +266,28 @@ void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Ten
   TROIKA_CALL(add_rows_, table, indices, rows);
 }
 
-at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double theta,
+namespace {
+
+// Angles between neighbouring positions.
+at::Tensor scale_frequencies(const at::Tensor& frequency, const RotaryAngles& angles) {
+  if (angles.scaling == RotaryScaling::kNone) return frequency;
+  const at::Tensor divided = frequency / angles.factor;
+  if (angles.scaling == RotaryScaling::kLinear) return divided;
+  constexpr double kTurn = 2 * std::numbers::pi;
+  const at::Tensor waves = frequency * (static_cast<double>(angles.original_len) / kTurn);
+  const at::Tensor kept =
+      ((waves - angles.low_freq_factor) / (angles.high_freq_factor - angles.low_freq_factor))
+          .clamp(0, 1);
+  return (1 - kept) * divided + kept * frequency;
+}
+
+}  // namespace
+
+at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, const RotaryAngles& angles,
                         const at::TensorOptions& options) {
   const at::Tensor exponent =
       at::arange(0, head_dim, 2, at::kDouble) / static_cast<double>(head_dim);
-  const at::Tensor frequency = at::pow(theta, -exponent);
+  const at::Tensor frequency = scale_frequencies(at::pow(angles.theta, -exponent), angles);
   const at::Tensor angle = at::outer(at::arange(positions, at::kDouble), frequency);
   return at::stack({angle.cos(), angle.sin()}).to(options);
 }

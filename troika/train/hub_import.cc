@@ -43,7 +43,8 @@ constexpr std::array<OtherFolder, 3> kOtherFolders = {
       "join it with its model first, in Python: PeftModel.from_pretrained(model, FOLDER)"
       ".merge_and_unload().save_pretrained(OUT)"},
      {"model_index.json", "a pipeline of diffusers and no language model",
-      "any network of Python's trains as TorchScript: docs/how-to/from-python.md"},
+      "any network of Python's trains with [model] kind = \"exported\": "
+      "docs/how-to/from-python.md"},
      {"recipe.toml", "a run of troika already", "start from it with [model] from"}}};
 
 void refuse_other_folder(const fs::path& folder) {
@@ -70,8 +71,8 @@ ModelOptions model_of(const fs::path& folder) {
     if (kind->read_hub_config(model.options(), json, shown_path(file))) return model;
   }
   throw DataError(shown_path(file) + ": model_type " + quote(model_type_of(json)) +
-                      " has no counterpart: \"llama\" and \"gpt2\" have one",
-                  "any network of Python's trains as TorchScript, [model] kind = \"torchscript\": "
+                      " has no counterpart: llama, mistral, qwen2, qwen3 and gpt2 have one",
+                  "any network of Python's trains with [model] kind = \"exported\": "
                   "docs/how-to/from-python.md");
 }
 

@@ -152,7 +152,32 @@ TEST(GptGradients, UntiedWithBiasAndSharedKeyHeads) {
   expect_right_gradients(build_gpt(options, 5), token_batch(options));
 }
 
+// Qwen2's biases, Qwen3's norms of heads and the angles of Llama 3.1.
+GptOptions small_qwen() {
+  GptOptions options = small_gpt();
+  options.kv_heads = 1;
+  options.head_dim = 6;
+  options.qkv_bias = true;
+  options.qk_norm = true;
+  options.rope_scaling = ops::RotaryScaling::kLlama3;
+  options.rope_factor = 3;
+  options.rope_original_len = 9;
+  return options;
+}
+
+TEST(GptGradients, Qwen) {
+  expect_right_gradients(build_gpt(small_qwen(), 5), token_batch(small_qwen()));
+}
+
+TEST(GptGradients, LayerNormsOfHeads) {
+  GptOptions options = small_gpt();
+  options.norm = Norm::kLayerNorm;
+  options.bias = options.qk_norm = true;
+  expect_right_gradients(build_gpt(options, 5), token_batch(options));
+}
+
 TEST(GptGradients, InTwoParts) {
+  expect_the_same_in_two_parts(small_qwen(), token_batch(small_qwen()));
   for (const bool gpt2 : {false, true}) {
     GptOptions options = small_gpt();
     if (gpt2) {

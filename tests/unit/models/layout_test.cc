@@ -29,6 +29,7 @@ GptOptions gpt() {
   options.vocab_size = 251;
   options.seq_len = 37;
   options.bias = true;
+  options.qk_norm = true;
   options.norm = Norm::kLayerNorm;
   options.position = Position::kLearned;
   return options;
@@ -86,6 +87,7 @@ TEST(ModelLayout, SpecsSayWhoseGradientsArePartialSums) {
   for (const char* name :
        {"model.norm.weight", "model.norm.bias", "model.embed_positions.weight",
         "model.layers.0.input_layernorm.weight", "model.layers.0.self_attn.o_proj.bias",
+        "model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.k_norm.bias",
         "model.layers.0.mlp.down_proj.bias"}) {
     EXPECT_TRUE(is_partial(name)) << name;
     EXPECT_EQ(specs.at(name).owned, 0) << name;

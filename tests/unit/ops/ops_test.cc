@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 namespace troika {
@@ -94,7 +95,7 @@ TEST(SwiGlu, IsZeroOrLinearFarOut) {
 
 TEST(Rotary, TurnsByPositionTimesFrequencyAndBack) {
   constexpr std::int64_t kTokens = 6, kHeads = 3, kHalf = 4;
-  const at::Tensor table = ops::rotary_table(10, 2 * kHalf, 10000.0, at::kDouble);
+  const at::Tensor table = ops::rotary_table(10, 2 * kHalf, {10000.0}, at::kDouble);
   const at::Tensor x = values({kTokens, kHeads * 2 * kHalf}, "x");
   const at::Tensor positions = at::tensor({0, 1, 2, 0, 1, 9}, at::kLong);
   const at::Tensor turned = x.clone();
@@ -110,6 +111,40 @@ TEST(Rotary, TurnsByPositionTimesFrequencyAndBack) {
 
   ops::rotate_(turned, positions, table, ops::Rotation::kBackward);
   EXPECT_LT(distance(turned, x), 1e-14);
+}
+
+// The frequencies of a table, from the angles of position 1.
+at::Tensor frequencies(const ops::RotaryAngles& angles) {
+  const at::Tensor table = ops::rotary_table(2, 16, angles, at::kDouble);
+  return at::atan2(table[1][1], table[0][1]);
+}
+
+TEST(Rotary, ScalesFrequencies) {
+  const at::Tensor plain = frequencies({.theta = 500});
+  ops::RotaryAngles angles{.theta = 500, .scaling = ops::RotaryScaling::kLinear, .factor = 4};
+  EXPECT_LT(distance(frequencies(angles), plain / 4), 1e-15);
+  // The 20 tokens of before are 3.2, 1.5, 0.7, 0.3 ... turns.
+  angles.scaling = ops::RotaryScaling::kLlama3;
+  angles.low_freq_factor = 0.5;
+  angles.high_freq_factor = 2;
+  angles.original_len = 20;
+  const at::Tensor found = frequencies(angles);
+  for (std::int64_t i = 0; i < plain.numel(); ++i) {
+    const double before = plain[i].item<double>(), wave = 2 * std::numbers::pi / before;
+    double expected = before;
+    if (wave > 20 / 0.5) {
+      expected = before / 4;
+    } else if (wave > 20 / 2.0) {
+      const double smooth = (20 / wave - 0.5) / (2 - 0.5);
+      expected = (1 - smooth) * before / 4 + smooth * before;
+    }
+    EXPECT_NEAR(found[i].item<double>(), expected, 1e-15) << i;
+  }
+  const at::Tensor ratio = found / plain;
+  EXPECT_EQ(ratio[0].item<double>(), 1);
+  EXPECT_GT(ratio[1].item<double>(), 0.25);
+  EXPECT_LT(ratio[1].item<double>(), 1);
+  EXPECT_NEAR(ratio[-1].item<double>(), 0.25, 1e-15);
 }
 
 TEST(CrossEntropy, IsTheSumWithItsGradientAndSkipsIgnoredRows) {
@@ -307,7 +342,7 @@ TEST(Strides, OfInputsDoNotMatter) {
   EXPECT_TRUE(ops::swiglu_backward(x, x, turned).gate.equal(ops::swiglu_backward(x, x, x).gate));
 
   const at::Tensor ones = at::ones({1}, at::kLong).expand({6}), dense = at::ones({6}, at::kLong);
-  const at::Tensor table = ops::rotary_table(4, 4, 100, at::kDouble);
+  const at::Tensor table = ops::rotary_table(4, 4, {100}, at::kDouble);
   const at::Tensor a = x.clone(), b = x.clone();
   ops::rotate_(a, dense, table, ops::Rotation::kForward);
   ops::rotate_(b, ones, table.transpose(1, 2).contiguous().transpose(1, 2),
@@ -336,7 +371,7 @@ TEST(Strides, OfInputsDoNotMatter) {
 
 TEST(Strides, OfWhatIsOverwrittenAreChecked) {
   const at::Tensor view = values({8, 6}, "x").t(), places = at::ones({6}, at::kLong);
-  const at::Tensor table = ops::rotary_table(4, 4, 100, at::kDouble);
+  const at::Tensor table = ops::rotary_table(4, 4, {100}, at::kDouble);
   EXPECT_THROW(ops::rotate_(view, places, table, ops::Rotation::kForward), InternalError);
   EXPECT_THROW(ops::add_rows_(view, places, view), InternalError);
   EXPECT_THROW((void)ops::cross_entropy_with_gradient_(view, places, 1), InternalError);

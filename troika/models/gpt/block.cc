@@ -11,7 +11,8 @@
 
 namespace troika {
 
-// What enters core attention: positions are turned in already. Heads are those on this rank.
+// What enters core attention: heads are normalised and positions turned in already. Heads are those
+// on this rank.
 struct GptBlock::AttentionInputs {
   at::Tensor query;       // [tokens, heads x head_dim]
   at::Tensor key, value;  // [tokens, kv_heads x head_dim]
@@ -25,6 +26,7 @@ struct GptBlock::State final : UnitState {
   std::int64_t tokens = 0;  // of the microbatch, on all ranks together
   AttentionShape shape;
   Normalization::State attention_norm, feed_forward_norm;
+  Normalization::State query_norm, key_norm;  // where heads are normalised
   at::Tensor positions;
   AttentionInputs attention_inputs;  // where core attention is to run again
   AttentionState attention;
@@ -62,12 +64,12 @@ class Projections {
       : options_(options), layer_(layer), axis_(axis), heads_(heads) {}
 
   [[nodiscard]] Linear query() const {
-    return into("self_attn.q_proj", options_.heads * options_.head_dim,
+    return into("self_attn.q_proj", options_.heads * options_.head_dim, attention_bias(),
                 LinearCut::columns(axis_, scaled(heads_.query, options_.head_dim)));
   }
   [[nodiscard]] Linear key_or_value(const std::string& part) const {
     const IndexRange held = scaled(heads_.key_value, options_.head_dim);
-    return into(part, options_.kv_heads * options_.head_dim,
+    return into(part, options_.kv_heads * options_.head_dim, attention_bias(),
                 heads_.overlapping ? LinearCut::overlapping_columns(
                                          axis_, held, heads_.counted * options_.head_dim)
                                    : LinearCut::columns(axis_, held));
@@ -77,7 +79,7 @@ class Projections {
                   scaled(heads_.query, options_.head_dim));
   }
   [[nodiscard]] Linear inner(const std::string& part) const {
-    return into(part, options_.ffn_dim,
+    return into(part, options_.ffn_dim, bias(),
                 LinearCut::columns(axis_, axis_.slice_of(options_.ffn_dim)));
   }
   [[nodiscard]] Linear feed_forward_output() const {
@@ -86,9 +88,10 @@ class Projections {
 
  private:
   [[nodiscard]] Bias bias() const { return options_.bias ? Bias::kPresent : Bias::kAbsent; }
-  [[nodiscard]] Linear into(const std::string& part, std::int64_t width,
+  [[nodiscard]] Bias attention_bias() const { return options_.qkv_bias ? Bias::kPresent : bias(); }
+  [[nodiscard]] Linear into(const std::string& part, std::int64_t width, Bias bias,
                             const LinearCut& cut) const {
-    return {layer_name(layer_, part), options_.dim, width, bias(), inner_start(),
+    return {layer_name(layer_, part), options_.dim, width, bias, inner_start(),
             Initializer::constant(0), cut};
   }
   [[nodiscard]] Linear out_of(const std::string& part, std::int64_t width,
@@ -113,6 +116,24 @@ Normalization norm_of(const GptOptions& options, std::int64_t layer, const std::
   return {layer_name(layer, part), options.dim, options.norm, options.bias, options.norm_eps, axis};
 }
 
+// The heads of all ranks share one weight. Each rank adds the gradients over its own queries, also
+// of a key head that its neighbour holds as well, so they are partial sums like those of the norms
+// of token slices.
+Normalization norm_of_heads(const GptOptions& options, std::int64_t layer, const std::string& part,
+                            const TensorAxis& axis) {
+  return {layer_name(layer, part),
+          options.head_dim,
+          options.norm,
+          options.bias,
+          options.norm_eps,
+          axis};
+}
+
+ops::RotaryAngles angles_of(const GptOptions& options) {
+  return {options.rope_theta,           options.rope_scaling,          options.rope_factor,
+          options.rope_low_freq_factor, options.rope_high_freq_factor, options.rope_original_len};
+}
+
 }  // namespace
 
 GptBlock::GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t seed,
@@ -135,12 +156,19 @@ GptBlock::GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t 
   if (options.activation == ActivationFunction::kSwiGlu) {
     gate_ = Projections(options, layer, axis_, heads_).inner("mlp.gate_proj");
   }
+  if (options.qk_norm) {
+    query_norm_ = norm_of_heads(options, layer, "self_attn.q_norm", axis_);
+    key_norm_ = norm_of_heads(options, layer, "self_attn.k_norm", axis_);
+  }
 }
 
 std::vector<ParameterSpec> GptBlock::specs() const {
   std::vector<ParameterSpec> specs;
   attention_norm_.declare(specs);
   for (const Linear* linear : {&query_, &key_, &value_, &output_}) linear->declare(specs);
+  for (const auto* norm : {&query_norm_, &key_norm_}) {
+    if (*norm) (*norm)->declare(specs);
+  }
   feed_forward_norm_.declare(specs);
   if (gate_) gate_->declare(specs);
   up_.declare(specs);
@@ -151,10 +179,13 @@ std::vector<ParameterSpec> GptBlock::specs() const {
 void GptBlock::bind(const Arena& arena) {
   attention_norm_.bind(arena);
   for (Linear* linear : {&query_, &key_, &value_, &output_, &up_, &down_}) linear->bind(arena);
+  for (auto* norm : {&query_norm_, &key_norm_}) {
+    if (*norm) (*norm)->bind(arena);
+  }
   feed_forward_norm_.bind(arena);
   if (gate_) gate_->bind(arena);
   if (options_.position == Position::kRope) {
-    rotary_ = ops::rotary_table(options_.seq_len, options_.head_dim, options_.rope_theta,
+    rotary_ = ops::rotary_table(options_.seq_len, options_.head_dim, angles_of(options_),
                                 at::TensorOptions(arena.types().master).device(arena.device()));
   }
 }
@@ -218,12 +249,29 @@ at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State&
 GptBlock::AttentionInputs GptBlock::project(const at::Tensor& tokens, const Microbatch& microbatch,
                                             State& state) const {
   AttentionInputs inputs{query_.forward(tokens), key_.forward(tokens), value_.forward(tokens)};
+  if (query_norm_) {
+    inputs.query = normalise_heads(*query_norm_, inputs.query, state.query_norm);
+    inputs.key = normalise_heads(*key_norm_, inputs.key, state.key_norm);
+  }
   if (rotary_.defined()) {
     state.positions = token_positions(input_ids_of(microbatch), document_ids_of(microbatch));
     ops::rotate_(inputs.query, state.positions, rotary_, ops::Rotation::kForward);
     ops::rotate_(inputs.key, state.positions, rotary_, ops::Rotation::kForward);
   }
   return inputs;
+}
+
+at::Tensor GptBlock::normalise_heads(const Normalization& norm, const at::Tensor& heads,
+                                     Normalization::State& state) const {
+  return norm.forward(heads.view({-1, options_.head_dim}), state).view(heads.sizes());
+}
+
+at::Tensor GptBlock::normalise_heads_backward(const Normalization& norm, const at::Tensor& gradient,
+                                              Normalization::State& state) const {
+  at::Tensor heads =
+      norm.backward(state, gradient.view({-1, options_.head_dim})).view(gradient.sizes());
+  state = {};
+  return heads;
 }
 
 void GptBlock::core_attention(const AttentionInputs& inputs, const Microbatch& microbatch,
@@ -295,6 +343,10 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
     ops::rotate_(query, state.positions, rotary_, ops::Rotation::kBackward);
     ops::rotate_(key, state.positions, rotary_, ops::Rotation::kBackward);
     state.positions.reset();
+  }
+  if (query_norm_) {
+    query = normalise_heads_backward(*query_norm_, query, state.query_norm);
+    key = normalise_heads_backward(*key_norm_, key, state.key_norm);
   }
   at::Tensor input = query_.backward_input(query);
   input.add_(key_.backward_input(key)).add_(value_.backward_input(value));

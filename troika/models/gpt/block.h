@@ -17,7 +17,8 @@ namespace troika {
 // A transformer block. On a tensor axis, norms, dropout and residual additions work on this rank's
 // slice of the tokens. Projections into attention and feed-forward layers are cut by columns, those
 // out of them by rows. Tokens are gathered before the first kind and sums are scattered after the
-// second; the backward pass does the reverse. All ranks would keep the gathered tokens alike. They
+// second; the backward pass does the reverse. Norms of q and k work on all tokens of this rank's
+// heads. All ranks would keep the gathered tokens alike. They
 // are gathered again for the weight gradients instead (Korthikanti et al. 2022, section 4.2.2).
 class GptBlock final : public Unit {
  public:
@@ -41,6 +42,13 @@ class GptBlock final : public Unit {
   at::Tensor attend(const at::Tensor& hidden, const Saved& saved, State& state) const;
   [[nodiscard]] AttentionInputs project(const at::Tensor& tokens, const Microbatch& microbatch,
                                         State& state) const;
+  // Normalises each head of [tokens, heads x head_dim].
+  [[nodiscard]] at::Tensor normalise_heads(const Normalization& norm, const at::Tensor& heads,
+                                           Normalization::State& state) const;
+  // Returns the gradient of what normalise_heads() took.
+  [[nodiscard]] at::Tensor normalise_heads_backward(const Normalization& norm,
+                                                    const at::Tensor& gradient,
+                                                    Normalization::State& state) const;
   // Computes the part without weights, and keeps the tensors for its backward pass in `state`.
   void core_attention(const AttentionInputs& inputs, const Microbatch& microbatch,
                       State& state) const;
@@ -61,6 +69,7 @@ class GptBlock final : public Unit {
   std::string label_;  // "layer 3"
   std::uint64_t attention_dropout_, feed_forward_dropout_;
   Normalization attention_norm_, feed_forward_norm_;
+  std::optional<Normalization> query_norm_, key_norm_;  // of their heads
   Linear query_, key_, value_, output_;
   std::optional<Linear> gate_;
   Linear up_, down_;

@@ -15,6 +15,12 @@ std::span<const std::string_view> names_of<Position>() {
   return kNames;
 }
 
+template <>
+std::span<const std::string_view> names_of<ops::RotaryScaling>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"none", "linear", "llama3"});
+  return kNames;
+}
+
 namespace {
 
 // clang-format off
@@ -35,13 +41,37 @@ std::vector<Key> gpt_keys() {
       K::number<&O::norm_eps>("norm_eps", ranges::kAboveZero, "added to the variance"),
       K::choice<&O::position>("position", "rotary (rotate-half) or learned positions"),
       K::number<&O::rope_theta>("rope_theta", ranges::kAboveZero, "base of the rotary angles"),
+      K::choice<&O::rope_scaling>("rope_scaling", "of the rotary angles, for sequences longer than those of an earlier training: none, all alike, or as in Llama 3.1"),
+      K::number<&O::rope_factor>("rope_factor", ranges::kAboveZero, "with rope_scaling: what angles are divided by"),
+      K::number<&O::rope_low_freq_factor>("rope_low_freq_factor", ranges::kAboveZero, "of llama3: angles that turn less often than this in rope_original_len tokens are divided"),
+      K::number<&O::rope_high_freq_factor>("rope_high_freq_factor", ranges::kAboveZero, "of llama3: angles that turn more often than this stay; in between they change smoothly"),
+      K::integer<&O::rope_original_len>("rope_original_len", ranges::kSize, "of llama3: tokens of a sample before"),
       K::choice<&O::activation>("activation", "of the feed-forward part", A::kSwiGlu, A::kGelu, A::kGeluTanh),
       K::boolean<&O::tied_embeddings>("tied_embeddings", "the output head uses the embedding's weight"),
       K::boolean<&O::bias>("bias", "true: q, k, v, o, MLP and layernorm have a bias; the head never"),
+      K::boolean<&O::qkv_bias>("qkv_bias", "true: q, k and v have a bias also without `bias`, as in Qwen2"),
+      K::boolean<&O::qk_norm>("qk_norm", "true: each head of q and k is normalised, as in Qwen3"),
       K::number<&O::dropout>("dropout", ranges::kBelowOne, "same masks on every layout"),
   };
 }
 // clang-format on
+
+// Refuses a scaling of angles that there are none of, or whose passage has no width.
+void check_scaling(const GptOptions& model, const Origins& origins) {
+  if (model.rope_scaling == ops::RotaryScaling::kNone) return;
+  const std::string scaling = "rope_scaling = \"" + std::string(name_of(model.rope_scaling)) + "\"";
+  if (model.position != Position::kRope) {
+    origins.fail({"model.rope_scaling", "model.position"},
+                 scaling + " is of rotary positions, and position = \"" +
+                     std::string(name_of(model.position)) + "\"",
+                 "leave out rope_scaling, or write position = \"rope\"");
+  }
+  if (model.rope_scaling == ops::RotaryScaling::kLlama3 &&
+      model.rope_low_freq_factor >= model.rope_high_freq_factor) {
+    origins.fail({"model.rope_low_freq_factor", "model.rope_high_freq_factor"},
+                 scaling + " needs rope_low_freq_factor below rope_high_freq_factor");
+  }
+}
 
 class GptKind final : public Declared<ModelKind, GptOptions> {
  public:
@@ -79,6 +109,7 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
                    "head_dim = " + std::to_string(model.head_dim) +
                        " is odd; position = \"rope\" turns pairs and needs an even one");
     }
+    check_scaling(model, origins);
   }
 
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind&) const override {

@@ -4,6 +4,7 @@
 #include <troika/models/kind.h>
 #include <troika/nn/activation_function.h>
 #include <troika/nn/normalization.h>
+#include <troika/ops/rotary.h>
 
 #include <cstdint>
 
@@ -13,6 +14,8 @@ enum class Position { kRope, kLearned };
 
 template <>
 std::span<const std::string_view> names_of<Position>();
+template <>
+std::span<const std::string_view> names_of<ops::RotaryScaling>();
 
 struct GptOptions {
   std::int64_t layers = 6;
@@ -27,9 +30,16 @@ struct GptOptions {
   double norm_eps = 1e-5;
   Position position = Position::kRope;
   double rope_theta = 10000.0;
+  ops::RotaryScaling rope_scaling = ops::RotaryScaling::kNone;
+  double rope_factor = 1.0;
+  double rope_low_freq_factor = 1.0;
+  double rope_high_freq_factor = 4.0;
+  std::int64_t rope_original_len = 8192;
   ActivationFunction activation = ActivationFunction::kSwiGlu;
   bool tied_embeddings = true;
   bool bias = false;
+  bool qkv_bias = false;
+  bool qk_norm = false;
   double dropout = 0.0;
 
   bool operator==(const GptOptions&) const = default;
