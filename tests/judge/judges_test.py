@@ -16,6 +16,11 @@ import transformers_reference
 import update_reference
 
 LLAMA = dict(norm="rmsnorm", position="rope", activation="swiglu", bias=False, kv_heads=2, head_dim=6)
+LLAMA3 = dict(
+    rope_scaling="llama3", rope_factor=4.0, rope_low_freq_factor=0.5, rope_high_freq_factor=2.0, rope_original_len=20
+)
+QWEN2 = dict(**LLAMA, qkv_bias=True, rope_scaling="linear", rope_factor=3.0)
+QWEN3 = dict(**LLAMA, qk_norm=True, **LLAMA3)
 GPT2 = dict(norm="layernorm", position="learned", activation="gelu_tanh", bias=True, kv_heads=4, head_dim=4)
 
 
@@ -32,7 +37,7 @@ def shapes_of(model):
         shapes["model.embed_positions.weight"] = (model["seq_len"], dim)
     if not model["tied_embeddings"]:
         shapes["lm_head.weight"] = (model["vocab_size"], dim)
-    norms, linears = ["model.norm"], {}
+    norms, heads, linears = ["model.norm"], [], {}
     for i in range(model["layers"]):
         layer = f"model.layers.{i}"
         norms += [f"{layer}.input_layernorm", f"{layer}.post_attention_layernorm"]
@@ -42,10 +47,15 @@ def shapes_of(model):
         for name in ("gate", "up") if model["activation"] == "swiglu" else ("up",):
             linears[f"{layer}.mlp.{name}_proj"] = (ffn, dim)
         linears[f"{layer}.mlp.down_proj"] = (dim, ffn)
+        if model.get("qk_norm", False):
+            heads += [f"{layer}.self_attn.q_norm", f"{layer}.self_attn.k_norm"]
     for name, shape in linears.items():
         shapes[f"{name}.weight"] = shape
-        if model["bias"]:
+        is_qkv = name.endswith(("q_proj", "k_proj", "v_proj"))
+        if model["bias"] or (is_qkv and model.get("qkv_bias", False)):
             shapes[f"{name}.bias"] = shape[:1]
+    for name in heads:
+        shapes[f"{name}.weight"] = (head_dim,)
     for name in norms:
         shapes[f"{name}.weight"] = (dim,)
         if model["bias"] and model["norm"] == "layernorm":
@@ -86,6 +96,8 @@ def verdict(judge, run, monkeypatch, *arguments):
 CHOICES = {
     "llama": LLAMA,
     "llama tied": {**LLAMA, "tied_embeddings": True},
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
     "gpt2": GPT2,
     "gpt2 tied": {**GPT2, "tied_embeddings": True},
 }
