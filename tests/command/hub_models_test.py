@@ -14,7 +14,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          PreTrainedTokenizerFast)
+                          MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM)
 
 from command import CommandTest
 
@@ -26,12 +27,17 @@ GPT2 = ("model.norm=layernorm", "model.position=learned", "model.activation=gelu
 MODELS = {
     "llama": ("model.kv_heads=2", "model.head_dim=8", "model.rope_theta=500.0", "model.norm_eps=1e-4"),
     "llama with biases": ("model.bias=true", "model.tied_embeddings=false"),
+    "qwen2": ("model.qkv_bias=true", "model.kv_heads=2", "model.rope_scaling=linear", "model.rope_factor=2.5"),
+    "qwen3": ("model.qk_norm=true", "model.kv_heads=2", "model.head_dim=8", "model.tied_embeddings=false",
+              "model.rope_scaling=llama3", "model.rope_factor=8", "model.rope_original_len=16"),
     "gpt2": (*GPT2, "model.dropout=0.1"),
     "gpt2, untied": (*GPT2, "model.tied_embeddings=false", "model.activation=gelu"),
 }
 LLAMA_SIZES = {"vocab_size": 300, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
                "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32,
                "bos_token_id": None, "eos_token_id": None}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
 GPT2_SIZES = {"vocab_size": 300, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 32,
               "bos_token_id": None, "eos_token_id": None}
 
@@ -165,10 +171,17 @@ class HubModels(CommandTest):
         models = (LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES, tie_word_embeddings=True)),
                   LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES, head_dim=10, attention_bias=True, mlp_bias=True,
                                                rope_parameters={"rope_type": "default", "rope_theta": 300.0})),
+                  LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES, rope_parameters={**LLAMA3, "rope_theta": 500.0})),
+                  MistralForCausalLM(MistralConfig(**LLAMA_SIZES, head_dim=8, sliding_window=32)),
+                  Qwen2ForCausalLM(Qwen2Config(**LLAMA_SIZES, tie_word_embeddings=True)),
+                  Qwen2ForCausalLM(Qwen2Config(**LLAMA_SIZES, rope_parameters={"rope_type": "linear", "factor": 3.0})),
+                  Qwen3ForCausalLM(Qwen3Config(**LLAMA_SIZES, head_dim=10, tie_word_embeddings=True)),
+                  Qwen3ForCausalLM(Qwen3Config(**LLAMA_SIZES, head_dim=8, rope_parameters={**LLAMA3, "rope_theta": 1e6})),
                   GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)),
                   GPT2LMHeadModel(GPT2Config(**GPT2_SIZES, n_inner=30, activation_function="gelu",
                                              tie_word_embeddings=False)))
-        for model, save in zip(models, ({}, {"max_shard_size": "20KB"}, {}, {})):
+        for number, model in enumerate(models):
+            save = {"max_shard_size": "20KB"} if number % 2 else {}
             with self.subTest(model.config):
                 folder = self.theirs(model, **save)
                 done = self.succeeds(self.imported())
@@ -183,6 +196,40 @@ class HubModels(CommandTest):
                     self.assertTrue(torch.equal(back[name], values), name)
                 # Its ids, beyond 255, are no bytes.
                 self.assertFalse((self.folder / "out/tokenizer.json").exists())
+
+    def test_positions_of_a_release_before_5_come_in(self):
+        for rope in (LLAMA3, {"type": "linear", "factor": 4.0}):
+            with self.subTest(rope):
+                folder = self.theirs(LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES)))
+                config = json.loads((folder / "config.json").read_text())
+                del config["rope_parameters"]
+                (folder / "config.json").write_text(json.dumps({**config, "rope_theta": 700.0, "rope_scaling": rope}))
+                self.succeeds(self.imported())
+                self.expect_same_logits(self.folder / "ours", folder)
+
+    def test_bf16_comes_in(self):
+        """Its values to the bit, in fp32, in several files."""
+        folder = self.theirs(Qwen3ForCausalLM(Qwen3Config(**LLAMA_SIZES, head_dim=8)).bfloat16(), max_shard_size="20KB")
+        self.assertEqual(json.loads((folder / "config.json").read_text())["dtype"], "bfloat16")
+        self.succeeds(self.imported())
+        self.expect_same_logits(self.folder / "ours", folder, dtype=torch.float32)
+
+    def test_a_vocabulary_may_be_padded(self):
+        """Of more rows than the tokenizer has ids, as Qwen's: they are trained, leave again, and stand for no text."""
+        folder = self.theirs(Qwen2ForCausalLM(Qwen2Config(**{**LLAMA_SIZES, "vocab_size": 384}, tie_word_embeddings=True)))
+        self.pieces(folder, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
+        self.assertLess(len(AutoTokenizer.from_pretrained(folder)), 384)
+        self.succeeds(self.imported())
+        self.expect_same_logits(self.folder / "ours", folder)
+        self.succeeds(self.troika("generate", "ours", "--prompt", "the", "--tokens", 40, "--temperature", 9))
+        (self.folder / "cats.txt").write_text("the cat sat on the hat " * 40)
+        sets = ('data.paths=["cats.txt"]', "data.held_out_fraction=0", "train.steps=1", "train.evaluate_every_steps=0",
+                "observe.tensorboard=false", "train.global_batch_size=2", "parallel.tensor=2")
+        self.succeeds(self.troika("train", "ours/recipe.toml", "--ranks", 2,
+                                  *(word for one in sets for word in ("--set", one))))
+        self.succeeds(self.troika("checkpoint", "export", "runs/ours-trained", "out"))
+        self.assertEqual(load_file(self.folder / "out/model.safetensors")["model.embed_tokens.weight"].shape[0], 384)
+        self.expect_same_logits(self.folder / "runs/ours-trained", self.folder / "out")
 
     def test_a_head_with_values_of_its_own_is_not_tied(self):
         """As transformers 5 has it, whatever config.json says; the same values again stay tied."""
@@ -332,9 +379,13 @@ class HubModels(CommandTest):
         folder = self.theirs(LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES)))
         config = json.loads((folder / "config.json").read_text())
         for change, *needles in (({"hidden_act": "gelu"}, 'hidden_act = "gelu" has no counterpart'),
-                                 ({"rope_scaling": {"rope_type": "yarn"}}, 'rope_type = "yarn"'),
+                                 ({"rope_scaling": {"rope_type": "yarn"}}, 'rope_type = "yarn"', 'kind = "exported"'),
                                  ({"mlp_bias": True}, "mlp_bias = true"),
-                                 ({"model_type": "qwen3"}, "model_type 'qwen3' has no counterpart", "docs/how-to/from-python.md"),
+                                 ({"model_type": "mistral", "sliding_window": 16}, "sliding_window = 16",
+                                  "max_position_embeddings = 16"),
+                                 ({"model_type": "qwen3"}, "no tensor 'model.layers.0.self_attn.q_norm.weight'"),
+                                 ({"model_type": "phi3"}, "model_type 'phi3' has no counterpart", 'kind = "exported"',
+                                  "docs/how-to/from-python.md"),
                                  ({"model_type": None}, "model_type is missing"),
                                  ({"num_hidden_layers": "two"}, "num_hidden_layers is "),
                                  ({"num_hidden_layers": 2.5}, "num_hidden_layers is '2.5'"),

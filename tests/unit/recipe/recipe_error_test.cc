@@ -174,6 +174,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"heads = 4", "heads = 4\nkv_heads = 8",
                 "recipe.toml:8: [model] kv_heads = 8 does not divide heads = 4; the nearest below "
                 "that does is 4"},
+        Mistake{"layers = 2", "layers = 2\nrope_scaling = \"linear\"\nposition = \"learned\"",
+                "recipe.toml:6: [model] rope_scaling = \"linear\" is of rotary positions, and "
+                "position = \"learned\""},
+        Mistake{"layers = 2", "layers = 2\nrope_scaling = \"llama3\"\nrope_high_freq_factor = 1",
+                "recipe.toml:7: [model] rope_scaling = \"llama3\" needs rope_low_freq_factor below "
+                "rope_high_freq_factor"},
         Mistake{"heads = 4", "heads = 4\nhead_dim = 5",
                 "recipe.toml:8: [model] head_dim = 5 is odd; position = \"rope\" turns pairs and "
                 "needs an even one"},
