@@ -393,7 +393,8 @@ class HubModels(CommandTest):
                                  ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
                                  ({"num_hidden_layers": 3}, "no tensor 'model.layers.2."),
                                  ({"num_hidden_layers": 1}, "tensor 'model.layers.1.", "has no counterpart"),
-                                 ({"hidden_size": 28}, "is not what config.json says")):
+                                 ({"hidden_size": 28}, "is not what config.json says", " of F32, not ["),
+                                 ({"vocab_size": 296}, "[300, 24] of F32, not [296, 24]")):
             with self.subTest(change):
                 (folder / "config.json").write_text(json.dumps({**config, **change}))
                 self.refused(*needles)

@@ -271,7 +271,7 @@ namespace {
 // Angles between neighbouring positions.
 at::Tensor scale_frequencies(const at::Tensor& frequency, const RotaryAngles& angles) {
   if (angles.scaling == RotaryScaling::kNone) return frequency;
-  const at::Tensor divided = frequency / angles.factor;
+  at::Tensor divided = frequency / angles.factor;
   if (angles.scaling == RotaryScaling::kLinear) return divided;
   constexpr double kTurn = 2 * std::numbers::pi;
   const at::Tensor waves = frequency * (static_cast<double>(angles.original_len) / kTurn);

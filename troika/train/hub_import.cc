@@ -10,6 +10,7 @@
 #include <troika/data/tokenizer.h>
 #include <troika/models/kind.h>
 #include <troika/nn/stage.h>
+#include <troika/param/shape_text.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
@@ -24,6 +25,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -116,7 +118,8 @@ class ArrivingTensors {
       return part.to(type).contiguous();
     }
     throw DataError(shown_path(files_.path()) + ": tensor " + quote(place.entry->name) +
-                        " is not what config.json says",
+                        " is not what config.json says: " + in_words(*place.entry) + ", not " +
+                        shape_text(joined_shape(wanted.shape, *place.joined)),
                     "the files are of different models, or damaged");
   }
 
@@ -128,6 +131,17 @@ class ArrivingTensors {
   }
 
  private:
+  // "[300, 24] of BF16".
+  [[nodiscard]] static std::string in_words(const TensorEntry& entry) {
+    return shape_text(entry.shape) + " of " + std::string(name_of(entry.type));
+  }
+  // Returns the shape of a foreign tensor that is made of parts of one shape.
+  [[nodiscard]] static std::vector<std::int64_t> joined_shape(std::vector<std::int64_t> part,
+                                                              const JoinedTensor& joined) {
+    part.front() *= static_cast<std::int64_t>(joined.parts.size());
+    if (joined.transposed) std::swap(part.front(), part.back());
+    return part;
+  }
   [[nodiscard]] const TensorEntry& find(const std::string& name) const {
     const TensorEntry* const entry = find_tensor(files_, name);
     return entry != nullptr ? *entry : files_.at(name);

@@ -224,6 +224,16 @@ void check_heads(const HubConfig& config, const GptOptions& model) {
   }
 }
 
+// Refuses a model that tells classes apart, by its class of the libraries.
+void refuse_other_heads(const HubConfig& config) {
+  constexpr const char* kField = "architectures";
+  for (const std::string& each :
+       config.find<std::vector<std::string>>(kField).value_or(std::vector<std::string>())) {
+    const bool has_other = each.find("For") != std::string::npos && !each.ends_with("ForCausalLM");
+    if (has_other) config.refuse(kField, "its head predicts the next token");
+  }
+}
+
 GptOptions read_llama(const Json& json, const std::string& source, const HubFamily& family) {
   const HubConfig config(json, source);
   if (config.find<Json>("quantization_config")) {
@@ -293,11 +303,12 @@ GptOptions read_gpt2(const Json& json, const std::string& source) {
 std::optional<GptOptions> read_hub_config(std::string_view json, const std::string& source) {
   const Json config = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) throw DataError(source + " is not JSON");
-  const std::string type = HubConfig(config, source).need<std::string>("model_type");
-  if (type == "gpt2") return read_gpt2(config, source);
+  const HubConfig fields(config, source);
+  const std::string type = fields.need<std::string>("model_type");
   const auto* const family = std::ranges::find(kHubFamilies, type, &HubFamily::model_type);
-  if (family == std::end(kHubFamilies)) return std::nullopt;
-  return read_llama(config, source, *family);
+  if (type != "gpt2" && family == std::end(kHubFamilies)) return std::nullopt;
+  refuse_other_heads(fields);
+  return type == "gpt2" ? read_gpt2(config, source) : read_llama(config, source, *family);
 }
 
 }  // namespace troika
