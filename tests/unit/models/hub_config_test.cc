@@ -1,7 +1,8 @@
 // What a config.json of a published model says: which fields come in, which leave, and which are
 // refused. The values are judged by the libraries themselves (tests/command/hub_models_test.py).
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/models/gpt/gpt.h>
 #include <troika/models/gpt/hub.h>
 
 #include <algorithm>
@@ -182,6 +183,80 @@ TEST(HubConfig, AWindowAsLongAsTheSequencesIsNone) {
   qwen["use_sliding_window"] = true;
   qwen["max_window_layers"] = 2;  // and here no layer does
   EXPECT_EQ(read(qwen), read(config("qwen2")));
+}
+
+// The fields of config.json as published, and the numbers of parameters that their cards give.
+struct Published {
+  const char* name;
+  const char* config;
+  std::int64_t parameters;
+};
+constexpr Published kPublished[] = {
+    {"Llama 2 7B",
+     R"({"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": 4096,
+         "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "llama",
+         "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+         "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+         "tie_word_embeddings": false, "torch_dtype": "float16", "vocab_size": 32000})",
+     6'738'415'616},
+    {"Llama 3.1 8B",
+     R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+         "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 131072,
+         "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32,
+         "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+         "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                          "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+         "rope_theta": 500000.0, "tie_word_embeddings": false, "vocab_size": 128256})",
+     8'030'261'248},
+    {"Llama 3.2 1B",
+     R"({"head_dim": 64, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 8192,
+         "max_position_embeddings": 131072, "model_type": "llama", "num_attention_heads": 32,
+         "num_hidden_layers": 16, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+         "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                          "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+         "rope_theta": 500000.0, "tie_word_embeddings": true, "vocab_size": 128256})",
+     1'235'814'400},
+    {"Mistral 7B 0.3",
+     R"({"architectures": ["MistralForCausalLM"], "hidden_act": "silu", "hidden_size": 4096,
+         "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+         "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+         "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+         "tie_word_embeddings": false, "vocab_size": 32768})",
+     7'248'023'552},
+    {"Qwen2.5 7B",
+     R"({"architectures": ["Qwen2ForCausalLM"], "hidden_act": "silu", "hidden_size": 3584,
+         "intermediate_size": 18944, "max_position_embeddings": 131072, "max_window_layers": 28,
+         "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28,
+         "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+         "sliding_window": 131072, "tie_word_embeddings": false, "use_mrope": false,
+         "use_sliding_window": false, "vocab_size": 152064})",
+     7'615'616'512},
+    {"Qwen3 0.6B",
+     R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128,
+         "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072,
+         "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+         "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+         "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+         "sliding_window": null, "tie_word_embeddings": true, "use_sliding_window": false,
+         "vocab_size": 151936})",
+     596'049'920}};
+
+TEST(HubConfig, PublishedModelsHaveTheirNumbersOfParameters) {
+  for (const Published& each : kPublished) {
+    const auto options = read_hub_config(each.config, "c.json");
+    ASSERT_TRUE(options) << each.name;
+    std::int64_t parameters = 0;
+    std::vector<std::string> names;
+    for (const auto& unit : build_gpt(*options, 0).units) {
+      for (const ParameterSpec& spec : unit->specs()) {
+        if (!spec.tied_to.empty()) continue;
+        parameters += spec.global_count();
+        names.push_back(spec.name);
+      }
+    }
+    EXPECT_EQ(parameters, each.parameters) << each.name;
+    EXPECT_THAT(names_of_tensors(hub_form_of(*options)), testing::UnorderedElementsAreArray(names));
+  }
 }
 
 TEST(HubConfig, OtherModelsAreOfOtherKinds) {
