@@ -1,10 +1,12 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/param/arena.h>
+#include <troika/param/drawing.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace troika {
@@ -284,17 +286,32 @@ std::int64_t Arena::parameter_count() const {
                          [](std::int64_t sum, const Slot& slot) { return sum + slot.count; });
 }
 
+namespace {
+
+// Draws elements [begin, ...) of a parameter into `flat`. They are rounded through `rounded` first,
+// where it is given.
+void draw_into(const at::Tensor& flat, const ParameterSpec& spec, std::uint64_t seed,
+               std::int64_t begin, std::optional<at::ScalarType> rounded) {
+  for (std::int64_t first = 0; first < flat.numel(); first += kDrawnAtOnce) {
+    const std::int64_t count = std::min(kDrawnAtOnce, flat.numel() - first);
+    const at::Tensor drawn = initial_values(spec, seed, begin + first, count);
+    flat.narrow(0, first, count).copy_(rounded ? drawn.to(*rounded) : drawn);
+  }
+}
+
+}  // namespace
+
 void Arena::initialize(std::uint64_t seed) {
   for (const LocalShard& shard : local_shards_) {
     const ParameterSpec& spec = parameters_[shard.parameter]->spec();
-    const at::Tensor drawn = initial_values(spec, seed, shard.begin, shard.count);
     // Rounded as the working weight of a trained parameter is, from the master's type.
-    shard.master.copy_(lacks_master(spec) ? drawn.to(types_.master) : drawn);
+    draw_into(shard.master.view({-1}), spec, seed, shard.begin,
+              lacks_master(spec) ? std::optional(types_.master) : std::nullopt);
   }
   publish();
   if (sharding_.stage == 0 || !keeps_working_weights()) return;
   for (const auto& parameter : parameters_) {  // those of the other ranks' shards
-    parameter->working_weight().copy_(initial_values(parameter->spec(), seed).to(types_.master));
+    draw_into(parameter->working_weight().view({-1}), parameter->spec(), seed, 0, types_.master);
   }
 }
 

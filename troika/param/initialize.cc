@@ -54,6 +54,9 @@ at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, std::in
   const GlobalIndex global(spec);
   double* out = values.mutable_data_ptr<double>();
   if (spec.initializer.kind == Initializer::Kind::kGiven) {
+    if (!spec.slice) {
+      return values.copy_(spec.initializer.values.contiguous().view({-1}).narrow(0, begin, count));
+    }
     const at::Tensor given = spec.initializer.values.to(at::kDouble).contiguous();
     const double* in = given.const_data_ptr<double>();
     for (std::int64_t i = 0; i < count; ++i) out[i] = in[global(begin + i)];

@@ -3,6 +3,7 @@
 #include <troika/base/index_range.h>
 #include <troika/comm/engines.h>
 #include <troika/observe/machine.h>
+#include <troika/param/drawing.h>
 #include <troika/plan/memory_meta.h>
 #include <troika/plan/memory_plan.h>
 #include <troika/recipe/resolve.h>
@@ -196,8 +197,9 @@ class DryRunRank {
     return static_cast<std::int64_t>(c10::elementSize(model_.arena().types().lasting(spec)));
   }
 
-  // Initial values are drawn in fp64, a parameter at a time. There is a copy in the masters' type
-  // where the values of others' pieces are drawn, too, and where the value is narrower.
+  // Initial values are drawn in fp64, some elements of a parameter at a time. There is a copy in
+  // the masters' type where the values of others' pieces are drawn, too, and where the value is
+  // narrower.
   void count_start() {
     const Arena& arena = model_.arena();
     plan_.values = arena.bytes(Storage::kWorkingWeights);
@@ -209,7 +211,8 @@ class DryRunRank {
     const auto draw = [&](const ParameterSpec& spec, std::int64_t count) {
       const bool is_copied = draws_others || element_size(spec) < master;
       const std::int64_t copy = is_copied ? master : 0;
-      most = std::max(most, count * (static_cast<std::int64_t>(sizeof(double)) + copy));
+      most = std::max(
+          most, std::min(count, kDrawnAtOnce) * (static_cast<std::int64_t>(sizeof(double)) + copy));
     };
     if (draws_others) {
       for (const auto& parameter : arena.parameters()) {
