@@ -13,7 +13,7 @@ import tempfile
 from cache import REQUIREMENTS, cache_root, digest, fail, has_module, locked, pins, pip, say
 
 CONTENTS = {  # name: what it holds, the size of the download, and a line of Python that proves it
-    "tests": ("PyTorch, transformers, tensorboard, pyarrow, moto", "2 GB", "import torch, transformers, tensorboard, pyarrow, moto"),
+    "tests": ("PyTorch, transformers, peft, tensorboard, pyarrow, moto", "2 GB", "import torch, transformers, peft, tensorboard, pyarrow, moto"),
     "bench-gpu": ("PyTorch for GPUs", "3 GB", "import torch, triton, safetensors"),
     "spark": ("Spark", "430 MB", "import pyspark"),
     "lint": ("clang-format, clang-tidy", "50 MB", "import clang_format, clang_tidy"),

@@ -12,6 +12,7 @@
 #include <troika/session/call_agreement.h>
 #include <troika/session/consensus.h>
 #include <troika/session/source_agreement.h>
+#include <troika/train/adapted_model.h>
 #include <troika/train/initial_values.h>
 #include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
@@ -116,6 +117,10 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read, ModelTitle title
   run_on_all_ranks(session_, make, "a model", NameRanks::kUnlessAll);
   if (!recipe_.model.from.are_drawn()) {
     (void)take_initial_values(recipe_.model.from, session_, session_.timeout(), *part_);
+    part_->arena().publish();
+  }
+  if (const InitialValueOptions pairs = adapter_values(recipe_.model); !pairs.are_drawn()) {
+    (void)take_initial_values(pairs, session_, session_.timeout(), *part_, ValuesOf::kAdapters);
     part_->arena().publish();
   }
   agree_on_model();
@@ -458,7 +463,9 @@ void ArrayModel::save(const FindPath& find) const {
     std::vector<NamedTensor> model = values();
     for (NamedTensor& each : model) each.tensor = to_host(each.tensor);
     const std::optional<EncryptionKey> key = key_of(recipe_);
-    if (!key) recipe_.model.kind().save_beside(recipe_.model.options(), path, model);
+    // Other programs would take no notice of adapters.
+    const bool is_plain = !key && !part_->has_adapters();
+    if (is_plain) recipe_.model.kind().save_beside(recipe_.model.options(), path, model);
     save_parameters(path, model, key);
   });
 }

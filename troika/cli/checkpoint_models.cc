@@ -13,6 +13,7 @@
 #include <troika/train/checkpointer.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
+#include <troika/train/peft_folder.h>
 #include <troika/train/program_export.h>
 #include <troika/train/run_files.h>
 #include <troika/train/run_folder.h>
@@ -43,6 +44,7 @@ struct ModelArguments {
   int ranks = 1;
   std::int64_t limit = 20;
   bool model = false;
+  bool merge = false;
 };
 
 std::uint64_t bytes_of_file_size(const std::string& text) {
@@ -54,6 +56,16 @@ std::uint64_t bytes_of_file_size(const std::string& text) {
 int export_model(const ModelArguments& options) {
   std::optional<std::int64_t> step;
   if (!options.step.empty()) step = step_asked(options.step, checkpoints_of(options.from));
+  const bool has_adapters = recipe_of_export(options.from, step).model.adapter.lora() != nullptr;
+  if (options.merge && !has_adapters) {
+    throw UsageError("--merge: the run in " + quote(options.from, 200) + " has no adapters",
+                     "leave --merge out: its model is whole");
+  }
+  if (has_adapters && !options.merge) {
+    const std::vector<std::string> files = export_to_peft({options.from, options.to, step});
+    std::cout << options.to << ": " << join(files, ", ") << "\n";
+    return 0;
+  }
   if (is_program_path(options.to)) {
     export_program({options.from, options.to, step});
     std::cout << options.to << "\n";
@@ -276,12 +288,15 @@ constexpr const char* kExportExamples =
     "  troika checkpoint export runs/quickstart exported\n"
     "  troika checkpoint export runs/quickstart exported --step 100 --max-file-size 2G\n"
     "  troika checkpoint export runs/quickstart exported --step best\n"
-    "  troika checkpoint export runs/reviews reviews.pt2\n\n"
+    "  troika checkpoint export runs/reviews reviews.pt2\n"
+    "  troika checkpoint export runs/adapted adapter\n"
+    "  troika checkpoint export runs/adapted merged --merge\n\n"
     "AutoModelForCausalLM.from_pretrained(\"exported\") loads it. A gpt with rmsnorm, rope and "
     "swiglu\n"
     "leaves as a Llama, one with layernorm, learned positions, a GELU and biases as a GPT-2.\n"
     "A network that Python has written leaves as a file that ends in .pt2 (torch.export.load) or "
-    ".pt.";
+    ".pt. A run with [adapter] leaves as an adapter of peft: PeftModel.from_pretrained(model, "
+    "\"adapter\").";
 constexpr const char* kImportExamples =
     "Example:\n"
     "  troika checkpoint import TinyLlama-1.1B runs/llama\n\n"
@@ -315,6 +330,8 @@ void add_checkpoint_models(CLI::App& checkpoint, Action& action) {
                    "Cut larger models into files of so many bytes")
       ->type_name("SIZE")
       ->capture_default_str();
+  command->add_flag("--merge", commands.options().merge,
+                    "Add the adapters of a run to its model, and write that");
   commands.add("import", "Read a model of Hugging Face's libraries",
                {"FOLDER", "What save_pretrained() has written"}, kOut, kImportExamples,
                import_model);

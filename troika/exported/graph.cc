@@ -45,6 +45,16 @@ std::optional<std::int64_t> checked_subtract(std::int64_t a, std::int64_t b) {
   return result;
 }
 
+bool is_linear(const GraphNode& node) {
+  return node.kind == NodeKind::kOperator && node.op->operator_name().name == "aten::linear";
+}
+
+// The position of the first operand that the body of a node takes.
+std::size_t first_argument(NodeKind kind) {
+  if (kind == NodeKind::kAutocast) return 4;
+  return kind == NodeKind::kGradMode ? 1 : 0;
+}
+
 class GraphRun {
  public:
   GraphRun(const ProgramGraph& graph, std::vector<c10::IValue> inputs, const GraphMode& mode)
@@ -129,13 +139,14 @@ class GraphRun {
       case NodeKind::kElement:
         return {element_of(node)};
       case NodeKind::kCall:
-        return call_body(node, 0);
-      case NodeKind::kRecomputed:
+        return call_body(node, first_argument(node.kind));
+      case NodeKind::kRecomputed:  // a pair takes its tensors past the graph's inputs
+        if (mode_.pairs != nullptr) return call_body(node, first_argument(node.kind));
         return run_recomputed(node.body, arguments_of(node, 0), mode_);
       case NodeKind::kGradMode: {
         const at::AutoGradMode records(at::GradMode::is_enabled() &&
                                        value_of(node.operands[0]).toBool());
-        return call_body(node, 1);
+        return call_body(node, first_argument(node.kind));
       }
       case NodeKind::kAutocast:
         return call_under_autocast(node);
@@ -147,8 +158,23 @@ class GraphRun {
     torch::jit::Stack stack;
     stack.reserve(node.operands.size());
     for (const Operand& each : node.operands) stack.push_back(value_of(each));
+    const auto pair = pair_of(node, stack);
+    const at::Tensor input = pair ? stack[0].toTensor() : at::Tensor();
     node.op->callBoxed(&stack);
+    if (pair) stack[0] = stack[0].toTensor() + added_by(*pair, input);
     return stack;
+  }
+
+  [[nodiscard]] std::optional<ProgramPair> pair_of(const GraphNode& node,
+                                                   const torch::jit::Stack& stack) const {
+    if (mode_.pairs == nullptr || !is_linear(node) || !stack[1].isTensor()) return std::nullopt;
+    const auto found = mode_.pairs->find(stack[1].toTensor().unsafeGetTensorImpl());
+    return found == mode_.pairs->end() ? std::nullopt : std::optional(found->second);
+  }
+  [[nodiscard]] at::Tensor added_by(const ProgramPair& pair, const at::Tensor& input) const {
+    const bool drops = mode_.trains && pair.dropout > 0;
+    const at::Tensor in = drops ? at::dropout(input, pair.dropout, true) : input;
+    return at::linear(at::linear(in, pair.a), pair.b) * pair.scale;
   }
 
   std::vector<c10::IValue> arguments_of(const GraphNode& node, std::size_t first) {
@@ -165,12 +191,13 @@ class GraphRun {
   // An autocast that the program turns off is off; one that it turns on is the run's to decide.
   std::vector<c10::IValue> call_under_autocast(const GraphNode& node) {
     const auto device = mode_.device.type();
-    if (!at::autocast::is_autocast_available(device)) return call_body(node, 4);
+    if (!at::autocast::is_autocast_available(device))
+      return call_body(node, first_argument(node.kind));
     const bool was_on = at::autocast::is_autocast_enabled(device);
     const bool stays_on = was_on && value_of(node.operands[2]).toBool();
     at::autocast::set_autocast_enabled(device, stays_on);
     try {
-      std::vector<c10::IValue> results = call_body(node, 4);
+      std::vector<c10::IValue> results = call_body(node, first_argument(node.kind));
       at::autocast::set_autocast_enabled(device, was_on);
       return results;
     } catch (...) {
@@ -328,6 +355,25 @@ class GraphRun {
 std::vector<c10::IValue> run_graph(const ProgramGraph& graph, std::vector<c10::IValue> inputs,
                                    const GraphMode& mode) {
   return GraphRun(graph, std::move(inputs), mode).run();
+}
+
+std::set<std::size_t> linear_weights(const ProgramGraph& graph) {
+  std::map<int, std::size_t> inputs;  // by slot
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) inputs.emplace(graph.inputs[i], i);
+  std::set<std::size_t> weights;
+  const auto add = [&](const Operand& operand) {
+    const auto found = inputs.find(operand.slot);
+    if (operand.kind == OperandKind::kSlot && found != inputs.end()) weights.insert(found->second);
+  };
+  for (const GraphNode& node : graph.nodes) {
+    if (is_linear(node)) add(node.operands.at(1));
+    if (!node.body) continue;
+    const std::size_t first = first_argument(node.kind);
+    for (const std::size_t inner : linear_weights(*node.body)) {
+      add(node.operands.at(first + inner));
+    }
+  }
+  return weights;
 }
 
 at::Tensor tensor_of(const c10::IValue& value, const std::string& file) {

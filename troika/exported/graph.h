@@ -7,8 +7,10 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -97,12 +99,23 @@ struct ProgramGraph {
   std::vector<Operand> outputs;
 };
 
+// A pair of LoRA beside a weight of the program: to x W^T it adds scale * dropout(x) A^T B^T.
+struct ProgramPair {
+  at::Tensor a, b;
+  double scale = 1;
+  double dropout = 0;
+};
+
+// The pairs of a program, by the tensors of their weights.
+using ProgramPairs = std::map<const c10::TensorImpl*, ProgramPair>;
+
 // Says how a graph is run.
 struct GraphMode {
   bool trains = true;
   bool in_double = false;  // in fp64 where the program was written in fp32
   at::Device device = at::kCPU;
   std::string file = {};  // what errors name
+  const ProgramPairs* pairs = nullptr;
 };
 
 // Runs the graph on values of its inputs, and returns those of its outputs. Operators are called
@@ -111,6 +124,10 @@ struct GraphMode {
 [[nodiscard]] std::vector<c10::IValue> run_graph(const ProgramGraph& graph,
                                                  std::vector<c10::IValue> inputs,
                                                  const GraphMode& mode);
+
+// Returns the positions of a graph's inputs that a linear operator takes as its weight, ascending,
+// those of graphs within it included.
+[[nodiscard]] std::set<std::size_t> linear_weights(const ProgramGraph& graph);
 
 // Returns the tensor of a value. Throws UsageError naming `file` where it is none.
 [[nodiscard]] at::Tensor tensor_of(const c10::IValue& value, const std::string& file);

@@ -5,7 +5,9 @@
 #include <troika/exported/module.h>
 #include <troika/exported/program.h>
 #include <troika/exported/recomputation.h>
+#include <troika/nn/lora.h>
 #include <troika/nn/module_tree.h>
+#include <troika/param/arena.h>
 
 #include <map>
 #include <utility>
@@ -119,6 +121,33 @@ void ExportedModule::register_values(const ExportArchive& archive) {
   }
 }
 
+ExportedModule::~ExportedModule() = default;
+
+void ExportedModule::adapt(LoraTargets& targets) {
+  constexpr std::string_view kEnd = ".weight";
+  ModuleTree tree(*this);
+  if (pairs_ == nullptr) pairs_ = std::make_unique<ProgramPairs>();
+  for (const std::size_t i : linear_weights(*trained_.program->graph)) {
+    const ProgramInput& input = trained_.program->inputs[i];
+    const at::Tensor& weight = trained_.values[i];
+    const bool is_layer = input.kind == Kind::kParameter && input.name.ends_with(kEnd) &&
+                          weight.dim() == 2 && !pairs_->contains(weight.unsafeGetTensorImpl());
+    if (!is_layer) continue;
+    const std::string layer = input.name.substr(0, input.name.size() - kEnd.size());
+    if (!targets.take(layer)) continue;
+    const LoraOptions& lora = targets.options();
+    const auto made = [&](const ParameterSpec& spec) {
+      const at::Tensor value = initial_values(spec, targets.seed()).to(weight.options());
+      tree.add_parameter(spec.name, value.requires_grad_(true));
+      return value;
+    };
+    pairs_->emplace(weight.unsafeGetTensorImpl(),
+                    ProgramPair{made(lora_a_spec(layer, lora.rank, weight.size(1))),
+                                made(lora_b_spec(layer, weight.size(0), lora.rank)), lora.scale(),
+                                lora.dropout});
+  }
+}
+
 // Gives the program of evaluations the tensors of the one that is trained, by their names.
 void ExportedModule::share_values(const ExportArchive& archive) {
   std::map<std::string, at::Tensor> own;
@@ -158,6 +187,7 @@ Tensors ExportedModule::run(Loaded& loaded, const Tensors& inputs) {
   GraphMode mode;
   mode.trains = is_training();
   mode.file = loaded.file;
+  mode.pairs = pairs_.get();
   if (!inputs.empty()) mode.device = inputs[0].device();
   const std::vector<ProgramInput>& slots = loaded.program->inputs;
   for (std::size_t i = 0; i < slots.size(); ++i) {

@@ -8,9 +8,11 @@
 
 #include <torch/nn/module.h>
 #include <troika/exported/tensor.h>
+#include <troika/nn/lora_host.h>
 #include <troika/nn/tensor_map.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,13 +38,19 @@ struct ExportedSettings {
 // such as stochastic depth, a second file of the module in eval mode takes its place in evaluation,
 // with the values of this one. Casts to float32 become casts to double once the parameters are
 // double.
-class ExportedModule final : public torch::nn::Module {
+class ExportedModule final : public torch::nn::Module, public LoraHost {
  public:
   // Reads the program and its values, and the program that is run in evaluation, where it is
   // another. Throws UsageError as read_program() and ExportArchive do, where the two do not take
   // and return the same tensors, or do not have the same parameters, and where a pattern fits
   // nothing.
   explicit ExportedModule(const std::filesystem::path& path, const ExportedSettings& settings = {});
+
+  ~ExportedModule() override;
+
+  // Puts pairs beside weights that the program hands to torch.nn.functional.linear. A tied weight
+  // has one pair for all its layers, under its first name.
+  void adapt(LoraTargets& targets) override;
 
   // Returns the tensors that forward() takes and returns, in order. What forward() of Python
   // returned in a dictionary or a dataclass has the names of its keys.
@@ -69,6 +77,7 @@ class ExportedModule final : public torch::nn::Module {
 
   Loaded trained_;
   std::optional<Loaded> evaluated_;
+  std::unique_ptr<std::map<const c10::TensorImpl*, struct ProgramPair>> pairs_;
 };
 
 // Loads what torch.export.save() has written. Throws UsageError naming the file and what is wrong.

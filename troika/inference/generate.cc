@@ -11,6 +11,7 @@
 #include <troika/device/numerics.h>
 #include <troika/inference/generate.h>
 #include <troika/inference/output_language_model.h>
+#include <troika/train/adapted_model.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_tokenizer.h>
@@ -100,7 +101,7 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
   if (gives_logits_of_tokens(traits)) {
     check_is_finished(run);
     model_ = std::make_unique<OutputLanguageModel>(run, device_.str());
-  } else if (!open_own(model)) {
+  } else if (!open_own(merged_recipe(recipe_).model)) {
     throw UsageError(whose + " is of kind = \"" + std::string(model.name()) +
                      "\": it cannot generate text");
   }
@@ -116,7 +117,7 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
   if (!arena_) return;
   const c10::InferenceMode no_autograd;
   if (std::filesystem::exists(run / "checkpoints")) warn_of_older_model(run);
-  load_parameters(model_path(run), *arena_);
+  load_trained(recipe_, model_path(run), *arena_);
 }
 
 bool Generator::open_own(const ModelOptions& model) {

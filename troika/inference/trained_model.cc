@@ -7,6 +7,7 @@
 #include <troika/inference/trained_model.h>
 #include <troika/models/kind.h>
 #include <troika/param/shape_text.h>
+#include <troika/train/adapted_model.h>
 #include <troika/train/model_part.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
@@ -59,7 +60,10 @@ struct TrainedModel::Impl {
       warn_of_older_model(run);
     }
     warn_of_doubt(path);
-    recipe.model.kind().adapt_to_run(recipe.model.options(), path);
+    const Recipe trained = recipe;
+    recipe = merged_recipe(std::move(recipe));
+    // A run with adapters has no program of its own: it keeps to that of its base.
+    if (trained == recipe) recipe.model.kind().adapt_to_run(recipe.model.options(), path);
     recipe.train.precision = resolve_precision(precision.value_or(recipe.train.precision), chosen);
     ModelPlacement placement;
     placement.device = chosen;
@@ -68,7 +72,7 @@ struct TrainedModel::Impl {
     for (const ModelPart::Buffer& each : part->buffers()) {
       buffers.push_back({each.name, each.tensor});
     }
-    load_parameters(path, part->arena(), buffers);
+    load_trained(trained, path, part->arena(), buffers);
   }
 
   // Returns the type of inputs and outputs, that of the masters.

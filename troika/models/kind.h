@@ -9,6 +9,7 @@
 #include <troika/models/hub_form.h>
 #include <troika/models/initial_values.h>
 #include <troika/models/model.h>
+#include <troika/nn/adapter_kind.h>
 #include <troika/nn/sample_spec.h>
 
 #include <cstdint>
@@ -110,7 +111,7 @@ class ModelKind : public Component {
                                              const std::string& source) const;
 };
 
-// The section [model] of a recipe, and [loss].
+// The section [model] of a recipe, and [loss] and [adapter].
 class ModelOptions : public Chosen<ModelKind> {
  public:
   using Chosen::Chosen;
@@ -123,6 +124,7 @@ class ModelOptions : public Chosen<ModelKind> {
 
   LossOptions loss;
   InitialValueOptions from;
+  AdapterOptions adapter;
 };
 
 // Returns the properties of a model with its loss.
@@ -134,7 +136,8 @@ void check_loss(const ModelOptions& model, const Origins& origins);
 // Returns what the metrics of a model judge.
 [[nodiscard]] MetricSubject metric_subject(const ModelOptions& model);
 
-// Builds the units of a model. `seed` keys the dropout masks; initial values come with the arena.
+// Builds the units of a model, with its adapters. `seed` keys the dropout masks; initial values
+// come with the arena. Throws UsageError where a pattern of [adapter] fits no linear layer.
 // Requires a layout that its traits allow.
 [[nodiscard]] Model build_model(const ModelOptions& model, std::uint64_t seed,
                                 const ModelLayout& layout = {});

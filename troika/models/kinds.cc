@@ -98,7 +98,15 @@ MetricSubject metric_subject(const ModelOptions& model) {
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {
   // The check of the recipe has told the user (recipe/resolve.h).
   check(layout.tensor.size() <= traits_of(model).max_tensor, "more tensor ranks than a model has");
-  return model.kind().build(model.options(), model.loss, seed, layout);
+  Model built = model.kind().build(model.options(), model.loss, seed, layout);
+  const LoraOptions* const lora = model.adapter.lora();
+  if (lora == nullptr) return built;
+  LoraTargets targets(*lora, seed);
+  for (const auto& unit : built.units) unit->adapt(targets);
+  targets.check();
+  built.linear_layers = targets.layers();
+  built.adapted_layers = targets.adapted();
+  return built;
 }
 
 }  // namespace troika

@@ -5,6 +5,7 @@
 #include <troika/nn/tensor_axis.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace troika {
@@ -31,6 +32,9 @@ struct ModelFacts {
 struct Model {
   std::vector<std::unique_ptr<Unit>> units;
   ModelFacts facts;
+  // The names of all linear layers that could have an adapter, and of those that have one. Empty
+  // where no adapter was asked for.
+  std::vector<std::string> linear_layers, adapted_layers;
 };
 
 // The parts of a job's layout that shape the units of a rank.

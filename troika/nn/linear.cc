@@ -22,7 +22,7 @@ LinearCut LinearCut::rows(const TensorAxis& axis, IndexRange inputs) {
 
 Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, Bias bias,
                Initializer weight_start, Initializer bias_start, const LinearCut& cut)
-    : has_bias_(bias == Bias::kPresent) {
+    : has_bias_(bias == Bias::kPresent), axis_(cut.axis) {
   weight_spec_.name = name + ".weight";
   weight_spec_.shape = {out, in};
   weight_spec_.initializer = std::move(weight_start);
@@ -49,29 +49,46 @@ void Linear::cut_specs(const LinearCut& cut) {
   bias_spec_.owned = cut.counted;
 }
 
+void Linear::adapt(LoraTargets& targets) {
+  constexpr std::string_view kEnd = ".weight";
+  if (!targets.take(weight_spec_.name.substr(0, weight_spec_.name.size() - kEnd.size()))) return;
+  lora_.emplace(weight_spec_, axis_, targets);
+}
+
 void Linear::declare(std::vector<ParameterSpec>& specs) const {
   specs.push_back(weight_spec_);
   if (has_bias_) specs.push_back(bias_spec_);
+  if (lora_) lora_->declare(specs);
 }
 
 void Linear::bind(const Arena& arena) {
   weight_ = &arena.parameter(weight_spec_.name);
   if (has_bias_) bias_ = &arena.parameter(bias_spec_.name);
+  if (lora_) lora_->bind(arena);
 }
 
-at::Tensor Linear::forward(const at::Tensor& input) const {
+at::Tensor Linear::forward(const at::Tensor& input, LoraPass* pass) const {
   const at::Tensor transposed = weight_->working_weight().t();
   const bool add_bias = bias_ && !cut_by_rows_;
-  return add_bias ? at::addmm(bias_->working_weight(), input, transposed)
-                  : at::mm(input, transposed);
+  at::Tensor output =
+      add_bias ? at::addmm(bias_->working_weight(), input, transposed) : at::mm(input, transposed);
+  if (lora_) lora_->add_output_(output, input, pass);
+  return output;
 }
 
-at::Tensor Linear::backward_input(const at::Tensor& gradient) const {
-  return at::mm(gradient, weight_->working_weight());
+at::Tensor Linear::backward_input(const at::Tensor& gradient, LoraPass* pass) const {
+  at::Tensor input_gradient = at::mm(gradient, weight_->working_weight());
+  if (lora_ && pass != nullptr) {
+    lora_->backward_inner(gradient, *pass);
+    lora_->add_input_gradient_(input_gradient, *pass);
+  }
+  return input_gradient;
 }
 
-void Linear::backward_weight(const at::Tensor& gradient, const at::Tensor& input) const {
+void Linear::backward_weight(const at::Tensor& gradient, const at::Tensor& input,
+                             const LoraPass* pass) const {
   add_gradient_product(*weight_, gradient, input);
+  if (lora_ && pass != nullptr) lora_->add_gradients(gradient, input, *pass);
   if (!cut_by_rows_) sum_bias_gradient(gradient);
 }
 

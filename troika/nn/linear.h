@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/nn/lora.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/arena.h>
 
@@ -41,19 +42,29 @@ class Linear {
          Initializer weight_start, Initializer bias_start = Initializer::constant(0),
          const LinearCut& cut = {});
 
+  // Puts a pair beside the weight where `targets` take this layer. Call before declare().
+  void adapt(LoraTargets& targets);
   void declare(std::vector<ParameterSpec>& specs) const;
   void bind(const Arena& arena);
 
   // Maps `input` [n, inputs here] to [n, outputs here]. If cut by rows, returns a partial sum,
-  // without the bias.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+  // without the bias. `pass` is null in
+  // an evaluation, and else what a pair keeps for the backward pass.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input, LoraPass* pass = nullptr) const;
   // Maps `gradient` [n, outputs here] to [n, inputs here]. If cut by columns, returns a partial
   // sum.
-  [[nodiscard]] at::Tensor backward_input(const at::Tensor& gradient) const;
-  void backward_weight(const at::Tensor& gradient, const at::Tensor& input) const;
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& gradient,
+                                          LoraPass* pass = nullptr) const;
+  // Does what backward_input() does for backward_weight(), where the input has no gradient.
+  void prepare_weight(const at::Tensor& gradient, LoraPass& pass) const {
+    if (lora_) lora_->backward_inner(gradient, pass);
+  }
+  void backward_weight(const at::Tensor& gradient, const at::Tensor& input,
+                       const LoraPass* pass = nullptr) const;
   // Returns whether backward_weight() has anything to do.
   [[nodiscard]] bool is_trained() const {
-    return weight_->is_trained() || (bias_ && bias_->is_trained());
+    return weight_->is_trained() || (bias_ && bias_->is_trained()) ||
+           (lora_ && lora_->is_trained());
   }
 
   // Adds the bias in place to this rank's slice [rows, out], once the sum has been scattered over
@@ -76,6 +87,8 @@ class Linear {
   ParameterSpec bias_spec_;
   bool has_bias_;
   bool cut_by_rows_ = false;
+  TensorAxis axis_;
+  std::optional<LoraPair> lora_;
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;
 };

@@ -30,6 +30,8 @@ torch::nn::Module& ModuleTree::child(const std::string& path) {
   if (found != made_.end()) return *found->second;
   const auto [before, own] = split_name(path);
   torch::nn::Module& parent = child(before);
+  const auto there = parent.named_children();
+  if (const auto* const earlier = there.find(own)) return *(made_[path] = *earlier);
   return *(made_[path] = parent.register_module(own, std::make_shared<torch::nn::Module>(own)));
 }
 

@@ -83,7 +83,16 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
   }
   // Narrower types leave buffers, and norms, in fp32.
   if (describe_ && type_ == at::kDouble) detail::widen(*made_.module);
+  find_parameters();
+}
+
+ModuleUnit::~ModuleUnit() = default;
+
+void ModuleUnit::find_parameters() {
+  std::unordered_set<const void*> known;
+  for (const Bound& each : bound_) known.insert(each.tensor.unsafeGetTensorImpl());
   for (NamedTensor& each : detail::trained_of(*made_.module)) {
+    if (known.contains(each.tensor.unsafeGetTensorImpl())) continue;
     Bound bound{prefix_ + each.name, std::move(each.tensor)};
     const at::ScalarType type = describe_ ? bound.tensor.scalar_type() : type_;
     if (const std::string problem = detail::validate_parameter(bound.name, bound.tensor, type);
@@ -96,12 +105,11 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
   }
 }
 
-ModuleUnit::~ModuleUnit() = default;
-
 std::vector<ParameterSpec> ModuleUnit::specs() const {
   std::vector<ParameterSpec> specs;
   for (const Bound& each : bound_) {
     ParameterSpec& spec = specs.emplace_back();
+    if (const auto pair = pairs_.find(each.name); pair != pairs_.end()) spec = pair->second;
     spec.name = each.name;
     spec.shape = each.tensor.sizes().vec();
     if (describe_) describe_(spec);

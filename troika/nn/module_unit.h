@@ -26,6 +26,8 @@ class ModuleUnit final : public Unit {
   ~ModuleUnit() override;
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  // Puts pairs beside linear layers of a module that is a LoraHost.
+  void adapt(LoraTargets& targets) override;
   void bind(const Arena& arena) override;
   // Copies values that are not yet the arena's (the initial ones, or those of a torch::load) to the
   // arena: all of them where it keeps all, else own shards. Call bind() first. Throws UsageError
@@ -62,6 +64,8 @@ class ModuleUnit final : public Unit {
     Parameter* parameter = nullptr;  // the arena's
     at::Tensor given = {};           // what the tensor was set to last; keeps that memory its own
   };
+  // Takes over parameters of the module that it does not have yet.
+  void find_parameters();
   void check_trained() const;
   void set_module_values();
   void clear_module_values();
@@ -95,6 +99,7 @@ class ModuleUnit final : public Unit {
   at::Device device_ = at::kCPU;
   bool keeps_working_weights_ = true;
   std::vector<Bound> bound_;
+  std::map<std::string, ParameterSpec> pairs_;  // by name: of adapters
   // The state that each forward pass to be recomputed began with: the random generators, and the
   // buffers that the pass has changed.
   struct Earlier {

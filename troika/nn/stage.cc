@@ -28,6 +28,8 @@ class UnitMode {
 
 }  // namespace
 
+void Unit::adapt(LoraTargets&) {}
+
 void Unit::for_each_buffer(
     const std::function<void(const std::string&, const at::Tensor&)>&) const {}
 

@@ -104,6 +104,8 @@ struct Saved {
   bool wants_predictions = false;
 };
 
+class LoraTargets;
+
 // One cut of a model. Not thread-safe; gradients go to the parameters' slots.
 class Unit {
  public:
@@ -111,6 +113,9 @@ class Unit {
 
   // Declares its parameters; the stage fills in `unit`.
   [[nodiscard]] virtual std::vector<ParameterSpec> specs() const = 0;
+  // Shows `targets` the names of its linear layers, and puts a pair beside those that it takes.
+  // Called before specs(); by default there are none.
+  virtual void adapt(LoraTargets& targets);
   // Looks its parameters up, once they have storage.
   virtual void bind(const Arena& arena) = 0;
   // Runs the forward pass. In kEvaluate it keeps no state and `state` stays empty. Where no

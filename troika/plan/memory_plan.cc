@@ -322,7 +322,7 @@ class DryRunRank {
     Gathered bytes;
     for (const LocalShard& shard : arena.local_shards()) {
       const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
-      if (!contributes || spec.tied_replica) continue;
+      if (!contributes || spec.tied_replica || !model_.is_saved(spec.name)) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
       const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
       const std::int64_t size = element_size(spec);
@@ -335,6 +335,7 @@ class DryRunRank {
     }
     if (rank_ != 0) return bytes;
     for (const ParameterSpec& spec : model_.parameters()) {
+      if (!model_.is_saved(spec.name)) continue;
       const std::int64_t whole = spec.global_count() * element_size(spec);
       bytes.whole += whole;
       if (dumps() && !spec.frozen) bytes.whole_gradients += whole;

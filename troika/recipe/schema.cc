@@ -177,6 +177,9 @@ constexpr auto kOptimizer = [](void* document) -> Chosen<OptimizerKind>& {
   return recipe_at(document).optimizer.kind;
 };
 
+constexpr auto kAdapter = [](void* document) -> AdapterOptions& {
+  return recipe_at(document).model.adapter;
+};
 constexpr auto kCompress = [](void* document) -> Chosen<CompressKind>& {
   return recipe_at(document).compress;
 };
@@ -206,6 +209,11 @@ std::vector<Section> sections() {
        [](void* document) -> Options& { return kLoss(document).options(); },
        OtherKinds::kRefused,
        KindChoice{std::get<KindSpec>(loss.spec), "model", loss.name}},
+      {"adapter",
+       {kind_key<kAdapter>("what is trained beside a model whose own parameters are all frozen")},
+       nullptr,
+       [](void* document) -> Options& { return kAdapter(document).options(); },
+       OtherKinds::kUnused},
       {"data", data, section_at<&Recipe::data_cache>,
        [](void* document) -> Options& { return kData(document).options(); }, OtherKinds::kUnused},
       {"train", train_keys(), section_at<&Recipe::train>},

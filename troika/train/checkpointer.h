@@ -45,6 +45,8 @@ class Checkpointer {
   Checkpointer& operator=(const Checkpointer&) = delete;
   ~Checkpointer() = default;
 
+  // Adds an entry to the provenance of the manifests that follow.
+  void note(const std::string& name, const std::string& value) { provenance_[name] = value; }
   // Returns what this rank tells the others with a step: that a checkpoint is to be taken after it.
   [[nodiscard]] bool is_wanted() const;
 

@@ -7,12 +7,12 @@
 #include <troika/data/tokenizer.h>
 #include <troika/models/kind.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/train/adapted_model.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
 #include <troika/train/hub_tokenizer.h>
 #include <troika/train/run_folder.h>
-#include <troika/train/run_tensors.h>
 #include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_tokenizer.h>
 
@@ -96,22 +96,21 @@ std::string config_of(const std::string& form, DataType type,
   return config.dump(kIndent) + "\n";
 }
 
-// Of a URL the checkpoint knows it.
-Recipe recipe_of(const HubExport& options) {
-  if (!is_remote(options.run.native())) return recipe_of_trained(options.run);
-  const CheckpointFolder folder = checkpoints_of(options.run);
+}  // namespace
+
+Recipe recipe_of_export(const std::filesystem::path& run, std::optional<std::int64_t> step) {
+  if (!is_remote(run.native())) return recipe_of_trained(run);
+  const CheckpointFolder folder = checkpoints_of(run);
   const std::vector<std::int64_t> steps = folder.steps();
   if (steps.empty()) throw DataError("no checkpoint in " + folder.shown());
-  const Manifest manifest = folder.read(options.step.value_or(steps.front()));
+  const Manifest manifest = folder.read(step.value_or(steps.front()));
   return parse_recipe(manifest.recipe, folder.shown()).recipe;
 }
 
-}  // namespace
-
 std::vector<std::string> export_to_hub(const HubExport& options) {
-  const Recipe recipe = recipe_of(options);
+  const Recipe recipe = recipe_of_export(options.run, options.step);
   const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
-  const auto model = open_run_tensors(options.run, options.step);
+  const auto model = open_whole_tensors(recipe, options.run, options.step);
   const LeavingTensors tensors(*model, form.tensors);
   const auto kept = find_saved_tokenizer(options.run, recipe);
   const std::optional<HubTokenizer> tokenizer = kept ? std::nullopt : hub_tokenizer_of(recipe);

@@ -2,6 +2,8 @@
 // theirs has config.json, safetensors files and, of language models, a tokenizer.
 #pragma once
 
+#include <troika/recipe/recipe.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -19,9 +21,15 @@ struct HubExport {
   std::uint64_t max_file_bytes = kHubFileBytes;
 };
 
-// Writes the model of a run. config.json is written last: without it, the folder is no model.
-// Returns the names of the files. Throws UsageError naming the choice of the recipe that has no
-// counterpart, or `out` where something lies in it, DataError and StorageError.
+// Returns the recipe of a run: of a URL, that of its checkpoint of a step, or of the newest. Throws
+// DataError.
+[[nodiscard]] Recipe recipe_of_export(const std::filesystem::path& run,
+                                      std::optional<std::int64_t> step);
+
+// Writes the model of a run, merged where it has adapters. config.json is written last: without it,
+// the folder is no model. Returns the names of the files. Throws UsageError naming the choice of
+// the recipe that has no counterpart, or `out` where something lies in it, DataError and
+// StorageError.
 std::vector<std::string> export_to_hub(const HubExport& options);
 
 struct HubImport {

@@ -42,8 +42,8 @@ struct OtherFolder {
 };
 constexpr std::array<OtherFolder, 3> kOtherFolders = {
     {{"adapter_config.json", "an adapter (LoRA) and no model",
-      "join it with its model first, in Python: PeftModel.from_pretrained(model, FOLDER)"
-      ".merge_and_unload().save_pretrained(OUT)"},
+      "name it as [adapter] from, beside its model; or join both first, in Python: "
+      "PeftModel.from_pretrained(model, FOLDER).merge_and_unload().save_pretrained(OUT)"},
      {"model_index.json", "a pipeline of diffusers and no language model",
       "any network of Python's trains with [model] kind = \"exported\": "
       "docs/how-to/from-python.md"},

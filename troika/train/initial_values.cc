@@ -2,6 +2,7 @@
 #include <fnmatch.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/checkpoint/replicated_read.h>
 #include <troika/checkpoint/tensors.h>
@@ -80,7 +81,7 @@ class Matcher {
   }
 
   // What does not go together; empty where all does.
-  [[nodiscard]] std::string problems() const {
+  [[nodiscard]] std::string problems(ValuesOf of) const {
     std::vector<std::string> parts;
     const auto add = [&](const char* what, const std::vector<std::string>& items) {
       if (!items.empty()) parts.push_back(what + first_few(items));
@@ -89,7 +90,8 @@ class Matcher {
     add("unexpected ", unexpected_);
     add("otherwise in the model ", different_);
     add("of one name once renamed ", twice_);
-    add("fits nothing: ", unused_patterns());
+    // Those of adapters are made for any.
+    if (of == ValuesOf::kModel) add("fits nothing: ", unused_patterns());
     return join(parts, "; ");
   }
 
@@ -144,6 +146,19 @@ class Matcher {
   std::vector<std::string> missing_, unexpected_, different_, twice_;
 };
 
+// The key that has asked for values.
+std::string key_of(ValuesOf of) {
+  return of == ValuesOf::kModel ? "[model] from" : "[adapter] from";
+}
+
+std::vector<StateSpec> specs_of(const ModelPart& model, ValuesOf of) {
+  std::vector<StateSpec> specs = model.specs();
+  std::erase_if(specs, [&](const StateSpec& each) {
+    return model.is_adapter(each.name) != (of == ValuesOf::kAdapters);
+  });
+  return specs;
+}
+
 fs::path newest_of(const CheckpointFolder& folder) {
   const std::vector<std::int64_t> steps = folder.steps();
   return steps.empty() ? fs::path() : folder.step_folder(steps.front());
@@ -177,26 +192,48 @@ fs::path find_values(const fs::path& path) {
 std::map<std::string, std::string> match_values(const InitialValueOptions& options,
                                                 std::span<const StateSpec> model,
                                                 const std::map<std::string, ManifestTensor>& saved,
-                                                const std::string& path) {
+                                                const std::string& path, ValuesOf of) {
   Matcher matcher(options, saved);
   std::map<std::string, std::string> pairs = matcher.pairs_for(model);
-  const std::string problems = matcher.problems();
+  const std::string problems = matcher.problems(of);
   if (problems.empty()) return pairs;
-  throw DataError("[model] from: " + path + " is of another model: " + problems,
+  if (of == ValuesOf::kAdapters) {
+    throw DataError(
+        key_of(of) + ": " + path + " is of another adapter: " + problems,
+        "adapter.rank and adapter.match have to be those of the folder; leave them out");
+  }
+  if (std::ranges::any_of(saved, [](const auto& each) { return each.first.ends_with(kLoraA); })) {
+    throw DataError(key_of(of) + ": " + path + " has adapters alone: " + problems,
+                    "start from the model with them: troika checkpoint export RUN FOLDER --merge, "
+                    "then troika checkpoint import FOLDER OUT");
+  }
+  throw DataError(key_of(of) + ": " + path + " is of another model: " + problems,
                   "from_ignore = [\"fc.*\"] leaves tensors as they are drawn, from_rename maps "
                   "names of the file to those of the model");
 }
 
-InitialValues::InitialValues(const InitialValueOptions& options, const ModelPart& model)
-    : title_("[model] from " + quote(options.path, 200)), source_(find_values(options.path)) {
+InitialValues::InitialValues(const InitialValueOptions& options, const ModelPart& model,
+                             ValuesOf of)
+    : InitialValues(options, specs_of(model, of), model.places(), of) {}
+
+InitialValues::InitialValues(const InitialValueOptions& options, std::span<const StateSpec> specs,
+                             const StateDict& places, ValuesOf of)
+    : title_(key_of(of) + " " + quote(options.path, 200)), source_(find_values(options.path)) {
   const std::map<std::string, std::string> pairs =
-      match_values(options, model.specs(), source_.tensors(), shown_place(source_.path()));
+      match_values(options, specs, source_.tensors(), shown_place(source_.path()), of);
   for (const auto& [of_model, of_source] : pairs) used_.insert(of_source);
-  const StateDict places = model.places();
   for (const StateTensor& place : places.tensors()) {
     const auto found = pairs.find(place.name);
     if (found != pairs.end()) wanted_.add(found->second, place.shard, place.tensor);
   }
+}
+
+std::string InitialValues::digest() const {
+  std::string text;
+  for (const SourcePart& part : source_.parts(used_)) {
+    text += part.name + " " + hex(part.digest) + "\n";
+  }
+  return hex(content_hash(text));
 }
 
 SharedSource InitialValues::shared_source() {
@@ -241,14 +278,14 @@ std::vector<std::size_t> files_to_verify(const Session& session, const InitialVa
 }  // namespace
 
 std::string take_initial_values(const InitialValueOptions& options, const Session& session,
-                                Seconds patience, const ModelPart& model) {
+                                Seconds patience, const ModelPart& model, ValuesOf of) {
   constexpr std::string_view kLabel = "initial values";
   const auto agree = [&](const std::optional<Failure>& own) {
     session.world().barrier({kLabel, Deadline::in(patience)}).wait();
     throw_on_all_ranks(session, own, kLabel, NameRanks::kUnlessAll);
   };
   std::optional<InitialValues> values;
-  agree(failure_in([&] { values.emplace(options, model); }));
+  agree(failure_in([&] { values.emplace(options, model, of); }));
   const SharedSource source = values->shared_source();
   agree_on_sources(session, {&source, 1}, {kLabel, patience});
   const ReplicatedRead read(session.world(), values->wanted(), patience);
@@ -265,13 +302,13 @@ std::string take_initial_values(const InitialValueOptions& options, const Sessio
   }));
   read.share();
   return "initial values of " + std::to_string(values->tensors()) + " of " +
-         plural(std::ssize(model.specs()), "tensor") + " from " + values->path().string();
+         plural(std::ssize(specs_of(model, of)), "tensor") + " from " + values->path().string();
 }
 
 void take_initial_values(const InitialValueOptions& options, const Session& session,
-                         Seconds patience, Trainer& trainer) {
+                         Seconds patience, Trainer& trainer, ValuesOf of) {
   if (options.are_drawn()) return;
-  const std::string taken = take_initial_values(options, session, patience, trainer.model());
+  const std::string taken = take_initial_values(options, session, patience, trainer.model(), of);
   trainer.adopt_values();
   if (session.rank() != 0) return;
   warn_of_doubt(find_values(options.path));

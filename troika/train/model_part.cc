@@ -146,11 +146,20 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
   facts_ = model.facts;
   cut_ = cut_of(recipe.parallel, model.facts);
   parameters_ = parameters_of(model);
+  for (const std::string& layer : model.adapted_layers) {
+    for (const std::string_view end : {kLoraA, kLoraB}) adapters_.insert(layer + std::string(end));
+  }
   const std::vector<std::string> names = names_of(model);
   const auto treat = [&](std::span<ParameterSpec> specs) {
     apply_groups(recipe.optimizer.groups, names, specs);
+    for (ParameterSpec& spec : specs) {
+      if (has_adapters() && !is_adapter(spec.name)) spec.frozen = true;
+    }
   };
   treat(parameters_);
+  for (const ParameterSpec& spec : parameters_) {
+    if (has_adapters() && !is_adapter(spec.name)) base_.insert(spec.name);
+  }
   std::vector<std::vector<ParameterSpec>> specs_of_units;
   for (const auto& unit : model.units) treat(specs_of_units.emplace_back(unit->specs()));
   const int first_trained = first_trained_unit(specs_of_units);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,14 @@ class ModelPart {
   [[nodiscard]] Arena& arena() { return *arena_; }
   [[nodiscard]] const Arena& arena() const { return *arena_; }
   [[nodiscard]] const ModelFacts& facts() const { return facts_; }
+  // Returns whether adapters are trained beside the model's own parameters: those are all frozen,
+  // and come from where the model does.
+  [[nodiscard]] bool has_adapters() const { return !adapters_.empty(); }
+  // Returns whether the parameter of this name is an adapter's.
+  [[nodiscard]] bool is_adapter(const std::string& name) const { return adapters_.contains(name); }
+  // Returns whether a run keeps the tensor of this name in checkpoints and in its model. Where it
+  // has adapters: these and buffers alone.
+  [[nodiscard]] bool is_saved(const std::string& name) const { return !base_.contains(name); }
   // Returns this rank's stages, in ascending order.
   [[nodiscard]] std::vector<Stage*> stages();
   // Returns every parameter of the whole model, sorted by global name; tied ones left out. Shapes
@@ -63,6 +72,7 @@ class ModelPart {
 
  private:
   ModelFacts facts_;
+  std::set<std::string> adapters_, base_;  // empty without adapters
   std::vector<int> cut_;
   int first_trained_stage_ = 0;
   std::vector<ParameterSpec> parameters_;

@@ -3,8 +3,8 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/models/kind.h>
+#include <troika/train/adapted_model.h>
 #include <troika/train/program_export.h>
-#include <troika/train/run_tensors.h>
 #include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 
@@ -31,7 +31,7 @@ void export_program(const ProgramExport& options) {
   if (std::filesystem::exists(own.replace_extension(suffix))) {  // of a run that has ended
     kind.adapt_to_run(recipe.model.options(), model_path(options.run));
   }
-  const auto model = open_run_tensors(options.run, options.step);
+  const auto model = open_whole_tensors(recipe, options.run, options.step);
   std::vector<NamedTensor> values;
   for (const TensorEntry& each : model->entries()) values.push_back({each.name, model->load(each)});
   std::filesystem::path beside = options.out;

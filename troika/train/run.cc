@@ -13,6 +13,7 @@
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/timeouts.h>
 #include <troika/session/host_position.h>
+#include <troika/train/adapted_model.h>
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
 #include <troika/train/checkpointer.h>
@@ -21,7 +22,6 @@
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
 #include <troika/train/host_ranks.h>
-#include <troika/train/initial_values.h>
 #include <troika/train/job.h>
 #include <troika/train/ledger.h>
 #include <troika/train/metric_reporter.h>
@@ -96,11 +96,11 @@ class TrainingRun {
                       "set data.held_out_fraction higher");
     }
     const std::string carriers = carriers_text(job_, device_);
-    if (kind == Claim::kResumed) {
-      resume();
-    } else {
-      take_initial_values(recipe_.model.from, job_.session(), job_.storage_timeout(), trainer_);
-    }
+    const bool resumes = kind == Claim::kResumed;
+    base_ = take_all_initial_values(recipe_.model, job_.session(), job_.storage_timeout(), trainer_,
+                                    resumes ? TakeAdapters::kNo : TakeAdapters::kYes);
+    if (!base_.empty()) checkpointer_.note(kBaseEntry, base_);
+    if (resumes) resume();
     first_step_ = trainer_.progress().step;
     listing_.reset();  // of many files it is large
     if (!is_rank_zero()) return;
@@ -178,6 +178,10 @@ class TrainingRun {
                            ", and the newest checkpoint is of step " + std::to_string(step),
                        "write more steps");
     }
+    job_.throw_on_all_ranks(failure_in([&] {
+                              if (is_rank_zero()) check_base(provenance, base_, recipe_.model);
+                            }),
+                            "base");
     const std::string change = check_unchanged(provenance, *dataset_, *listing_, may_change_);
     best_.load(state);
     if (!may_change_ && checkpointer_.has_doubtful_best()) best_.forget_best();
@@ -359,6 +363,10 @@ class TrainingRun {
 
   void save_model(const std::filesystem::path& path, const std::vector<NamedTensor>& model) const {
     const std::optional<EncryptionKey> key = key_of(recipe_);
+    if (!base_.empty()) {  // adapters alone: no other program takes them for a model
+      save_parameters(path, model, key, {{kBaseEntry, base_}});
+      return;
+    }
     save_parameters(path, model, key);
     // It would not be encrypted.
     if (!key) recipe_.model.kind().save_beside(recipe_.model.options(), path, model);
@@ -418,6 +426,7 @@ class TrainingRun {
   std::optional<StateGatherer> whole_gradients_;  // made by the first dump
   Checkpointer checkpointer_;
   std::optional<DataAgreement> agreement_;
+  std::string base_;             // of adapters, on rank 0: its digest
   std::int64_t first_step_ = 0;  // done before this process began
   std::optional<Ledger> ledger_;
   Seconds seconds_before_{0};

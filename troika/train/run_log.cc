@@ -10,12 +10,14 @@
 namespace troika {
 namespace {
 
-double parameter_count(const Trainer& trainer) {
-  double count = 0;
-  for (const ParameterSpec& spec : trainer.model().parameters()) {
-    count += static_cast<double>(spec.global_count());
+std::string parameters_text(const ModelPart& model) {
+  double all = 0, adapters = 0;
+  for (const ParameterSpec& spec : model.parameters()) {
+    all += static_cast<double>(spec.global_count());
+    if (model.is_adapter(spec.name)) adapters += static_cast<double>(spec.global_count());
   }
-  return count;
+  const std::string text = format_count(all) + " parameters";
+  return adapters > 0 ? text + ", trained: " + format_count(adapters) + " in adapters" : text;
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ std::string carriers_text(const Job& job, at::Device device) {
 void log_start(const Recipe& recipe, const Job& job, const Trainer& trainer, const Dataset& dataset,
                const std::string& carriers) {
   const DatasetFacts facts = dataset.facts();
-  log_info(recipe.name + ": " + format_count(parameter_count(trainer)) + " parameters, " +
+  log_info(recipe.name + ": " + parameters_text(trainer.model()) + ", " +
            std::string(name_of(recipe.train.precision)) + ", " + job.mesh().describe() + ", " +
            carriers);
   if (facts.documents > 0) {

@@ -68,8 +68,9 @@ std::filesystem::path best_model_path(const std::filesystem::path& run) {
 }
 
 void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters,
-                     const std::optional<EncryptionKey>& key) {
-  save_tensors(path, parameters, {{"format", "pt"}}, key);
+                     const std::optional<EncryptionKey>& key, Metadata metadata) {
+  metadata["format"] = "pt";
+  save_tensors(path, parameters, metadata, key);
   clear_doubt(path);
 }
 

@@ -20,9 +20,10 @@ void warn_of_older_model(const std::filesystem::path& run);
 // Warns where the file of a model, or a checkpoint, is in doubt (checkpoint/doubt.h).
 void warn_of_doubt(const std::filesystem::path& place);
 
-// Writes whole parameters to the file `path`. Throws StorageError; the earlier file then stays.
+// Writes whole parameters to the file `path`, with `metadata`. Throws StorageError; the earlier
+// file then stays.
 void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters,
-                     const std::optional<EncryptionKey>& key = {});
+                     const std::optional<EncryptionKey>& key = {}, Metadata metadata = {});
 // Writes the masters of an arena that holds a whole model.
 void save_parameters(const std::filesystem::path& path, const Arena& arena);
 // Fills `tensors` from the file `path`, once all of them have been found there with their shapes.

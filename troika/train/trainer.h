@@ -176,6 +176,8 @@ class Trainer {
   using NameOf = std::function<std::string(const std::string& parameter)>;
   using HasTensor = std::function<bool(const std::string& name)>;
   enum class Of { kAll, kOwn };
+  // Names the parameters that a run keeps.
+  [[nodiscard]] NameOf saved_name() const;
   void add_parameters(StateDict& state, std::span<const LocalShard> shards, const NameOf& name_of,
                       const ShardValues& values, Of of = Of::kAll) const;
   void add_buffers(StateDict& state) const;

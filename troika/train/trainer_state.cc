@@ -22,16 +22,17 @@ std::string state_prefix(std::string_view kind) {
   return "optimizer." + std::string(kind) + ".";
 }
 
-std::string same_name(const std::string& parameter) {
-  return parameter;
-}
-
 // Of the replicas of a run that has several which differ.
 std::string island_name(int island, const std::string& name) {
   return "island." + std::to_string(island) + "." + name;
 }
 
 }  // namespace
+
+// A parameter without a name is left out.
+Trainer::NameOf Trainer::saved_name() const {
+  return [this](const std::string& name) { return model_.is_saved(name) ? name : std::string(); };
+}
 
 void Trainer::add_parameters(StateDict& state, std::span<const LocalShard> shards,
                              const NameOf& name_of, const ShardValues& values, Of of) const {
@@ -138,7 +139,7 @@ StateDict Trainer::model_state() {
   const Arena& arena = model_.arena();
   const std::vector<at::Tensor> means =
       differs() ? means_of(trained_masters()) : std::vector<at::Tensor>();
-  add_parameters(state, arena.local_shards(), same_name, [&](std::size_t shard) {
+  add_parameters(state, arena.local_shards(), saved_name(), [&](std::size_t shard) {
     return shard < means.size() ? means[shard] : arena.local_shards()[shard].master;
   });
   add_buffers(state);
@@ -152,7 +153,7 @@ StateDict Trainer::state() {
     // The views that `state` has are of the same memory.
     progress_.updates = view->fetch_all(progress_.step, optimizer_->state());
   }
-  add_optimizer(state, same_name, Of::kAll);
+  add_optimizer(state, std::identity(), Of::kAll);
   if (differs()) {  // in what is trained
     const auto own_name = [&](const std::string& name) {
       return island_name(sync_->replicas().index, name);
@@ -189,7 +190,10 @@ StateDict Trainer::places(const std::function<bool(const std::string&)>& has) co
   const auto shards = model_.arena().local_shards();
   add_parameters(
       state, shards,
-      [&](const std::string& name) { return has(prefix + name) ? prefix + name : name; },
+      [&](const std::string& name) {
+        if (!model_.is_saved(name)) return std::string();
+        return has(prefix + name) ? prefix + name : name;
+      },
       [&](std::size_t shard) { return shards[shard].master; }, Of::kOwn);
   // State begins with zeros where the parameter was frozen: others have state there. The outer step
   // of servers begins with zeros in a run that was trained without one.
@@ -227,7 +231,7 @@ void Trainer::adopt_values() {
 StateDict Trainer::gradients() const {
   StateDict state;
   const auto shards = model_.arena().trained_shards();
-  add_parameters(state, shards, same_name,
+  add_parameters(state, shards, std::identity(),
                  [&](std::size_t shard) { return shards[shard].gradient; });
   return state;
 }
@@ -246,7 +250,9 @@ std::vector<StateSpec> Trainer::gradient_specs() const {
 }
 
 std::vector<StateSpec> Trainer::model_specs() const {
-  return model_.specs();
+  std::vector<StateSpec> specs = model_.specs();
+  std::erase_if(specs, [&](const StateSpec& each) { return !model_.is_saved(each.name); });
+  return specs;
 }
 
 std::vector<StateSpec> Trainer::state_specs() const {

@@ -6,6 +6,7 @@
 #include <troika/exported/archive.h>
 #include <troika/exported/module.h>
 #include <troika/exported/save.h>
+#include <troika/nn/lora_options.h>
 
 #include <fstream>
 #include <functional>
@@ -41,6 +42,27 @@ class Exported : public ::testing::Test {
   TemporaryFolder folder_;
   std::filesystem::path path_ = folder_.path() / "net.pt2";
 };
+
+TEST_F(Exported, TakesPairsBesideLinearLayers) {
+  test::write_program(path_, test::linear_program().dump());
+  const auto module = load_exported(path_);
+  module->to(at::kDouble);
+  LoraTargets targets({.rank = 2, .alpha = 5}, 3);
+  module->adapt(targets);
+  EXPECT_EQ(targets.adapted(), std::vector<std::string>{"body"});
+  const auto parameters = module->named_parameters();
+  ASSERT_EQ(parameters.size(), 3u);
+  const at::Tensor &weight = parameters["body.weight"], &a = parameters["body.lora_A.weight"];
+  at::Tensor b = parameters["body.lora_B.weight"];
+  {
+    const at::NoGradGuard no_grad;
+    b.fill_(0.5);
+  }
+  const at::Tensor x = at::arange(6, at::kDouble).view({2, 3});
+  const at::Tensor expected =
+      at::relu(at::linear(x, weight) + 2.5 * at::linear(at::linear(x, a), b));
+  EXPECT_TRUE(at::allclose(module->forward({x})[0], expected));
+}
 
 TEST_F(Exported, RunsAndIsTrained) {
   test::write_program(path_, test::linear_program().dump());

@@ -2,10 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <troika/base/error.h>
+#include <troika/base/random.h>
 #include <troika/nn/activation_function.h>
 #include <troika/nn/attention.h>
 #include <troika/nn/linear.h>
 #include <troika/nn/normalization.h>
+#include <troika/ops/dropout.h>
 
 #include <cmath>
 #include <limits>
@@ -68,6 +71,53 @@ TEST(LayerGradients, Linear) {
   bound.layer.backward_weight(gradient, input);
   expect_close(bound.gradient("fc.weight"), expected[1]);
   expect_close(bound.gradient("fc.bias"), expected[2]);
+}
+
+// The mask is what a pass over ones leaves of them; the layer's own parameters are frozen.
+TEST(LayerGradients, LinearWithAPair) {
+  const auto start = Initializer::constant(0);
+  LoraTargets targets({.rank = 2, .alpha = 3, .dropout = 0.5, .match = {"f?"}}, 7);
+  Linear made("fc", 5, 3, Bias::kPresent, start, start);
+  made.adapt(targets);
+  targets.check();
+  EXPECT_EQ(targets.adapted(), std::vector<std::string>{"fc"});
+  const Bound<Linear> bound(std::move(made));
+  LoraPass pass{{2, at::tensor({3, 9}, at::kLong), 5}};
+  const at::Tensor mask =
+      ops::dropout_rows(at::ones({4, 5}, at::kDouble), {0, 2}, pass.draws.sample_ids, 0.5,
+                        {stream_key(7, "dropout fc.lora"), 5});
+  EXPECT_GT(mask.max().item<double>(), mask.min().item<double>());
+  const at::Tensor input = leaf(numbers({4, 5}, 3)), gradient = numbers({4, 3}, 4);
+  const at::Tensor a = leaf(bound.value("fc.lora_A.weight")),
+                   b = leaf(bound.value("fc.lora_B.weight"));
+  const at::Tensor output = at::linear(input, bound.value("fc.weight"), bound.value("fc.bias")) +
+                            1.5 * at::linear(at::linear(input * mask, a), b);
+  const auto expected = gradients_of(output, gradient, {input, a, b});
+  const at::NoGradGuard no_autograd;
+  expect_close(bound.layer.forward(input, &pass), output);
+  expect_close(bound.layer.backward_input(gradient, &pass), expected[0]);
+  bound.layer.backward_weight(gradient, input, &pass);
+  expect_close(bound.gradient("fc.lora_A.weight"), expected[1]);
+  expect_close(bound.gradient("fc.lora_B.weight"), expected[2]);
+  const at::Tensor evaluated = bound.layer.forward(input);
+  expect_close(evaluated, at::linear(input, bound.value("fc.weight"), bound.value("fc.bias")) +
+                              1.5 * at::linear(at::linear(input, a), b));
+}
+
+TEST(LayerGradients, PatternsThatFitNoLayer) {
+  LoraTargets targets({.match = {"q_proj", "*.qkv"}}, 0);
+  EXPECT_TRUE(targets.take("layers.0.q_proj"));
+  EXPECT_TRUE(targets.take("q_proj"));
+  EXPECT_FALSE(targets.take("layers.0.kq_proj"));
+  EXPECT_FALSE(targets.take("layers.0.k_proj"));
+  try {
+    targets.check();
+    FAIL() << "a pattern without a layer";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "[adapter] match: '*.qkv' fits no linear layer of the model");
+    EXPECT_EQ(error.hint(), "linear layers are layers.0.q_proj, ..., layers.0.k_proj");
+  }
+  EXPECT_THROW(LoraTargets({}, 0).check(), UsageError);
 }
 
 TEST(LayerGradients, Norms) {

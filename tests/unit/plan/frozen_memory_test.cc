@@ -59,6 +59,22 @@ TEST(FrozenMemory, AFrozenParameterCostsItsValueAlone) {
   EXPECT_EQ(mixed.values, 2 * parameters + 2 * 9 * 384);  // norms stay in fp32
 }
 
+// Adapters of rank 8 beside each linear layer of 100 million frozen parameters.
+TEST(FrozenMemory, AdaptersTakeLittleBesideTheBase) {
+  const Recipe recipe =
+      resolved_gpt(1, {"model.layers=12", "model.dim=768", "model.heads=12", "model.ffn_dim=2048",
+                       "model.vocab_size=32000", "adapter.kind=lora", "adapter.rank=8",
+                       "train.global_batch_size=1", "checkpoint.every_steps=1"});
+  const MemoryPlan plan = predict_memory(recipe, 0);
+  const std::int64_t values = plan.masters - plan.gradients;  // of the base
+  EXPECT_GT(values, std::int64_t{4} * 100'000'000);
+  EXPECT_LT(plan.gradients, values / 50);
+  const std::int64_t step = plan.step() - plan.activations - plan.transient;
+  for (const std::int64_t peak : {plan.start, step, plan.saving()}) {
+    EXPECT_LE(static_cast<double>(peak), 1.15 * static_cast<double>(values));
+  }
+}
+
 // A stage without anything trained in it or before it keeps nothing for a backward pass.
 TEST(FrozenMemory, StagesBelowWhatIsTrainedKeepNoActivations) {
   const Recipe recipe = resolved_gpt(

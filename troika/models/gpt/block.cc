@@ -34,6 +34,14 @@ struct GptBlock::State final : UnitState {
   at::Tensor feed_forward_input, gate, up, activated;
   at::Tensor d_query, d_key, d_value, d_attended;
   at::Tensor d_gate, d_up, d_down;
+  // What adapters keep, in training.
+  struct Pairs {
+    LoraPass query, key, value, output, gate, up, down;
+  };
+  std::optional<Pairs> pairs;
+  [[nodiscard]] LoraPass* pair(LoraPass Pairs::*layer) {
+    return pairs ? &((*pairs).*layer) : nullptr;
+  }
 };
 
 namespace {
@@ -176,6 +184,13 @@ std::vector<ParameterSpec> GptBlock::specs() const {
   return specs;
 }
 
+void GptBlock::adapt(LoraTargets& targets) {
+  for (Linear* linear : {&query_, &key_, &value_, &output_}) linear->adapt(targets);
+  if (gate_) gate_->adapt(targets);
+  up_.adapt(targets);
+  down_.adapt(targets);
+}
+
 void GptBlock::bind(const Arena& arena) {
   attention_norm_.bind(arena);
   for (Linear* linear : {&query_, &key_, &value_, &output_, &up_, &down_}) linear->bind(arena);
@@ -218,6 +233,11 @@ Activation GptBlock::forward(Activation input, const Saved& saved,
   auto own = std::make_unique<State>();
   own->pass = saved.microbatch.pass();
   own->tokens = input_ids_of(saved.microbatch).numel();
+  if (saved.mode == Mode::kTrain) {
+    const LoraPass pass{{input_ids_of(saved.microbatch).size(1), saved.microbatch.sample_ids,
+                         saved.microbatch.step}};
+    own->pairs = {pass, pass, pass, pass, pass, pass, pass};
+  }
   const at::Tensor& before = input.tensors[0];
   const at::Tensor attended = attend(before, saved, *own);
   const at::Tensor middle = before + dropped(attended, saved, attention_dropout_);
@@ -235,7 +255,7 @@ at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State&
   const AttentionInputs inputs = project(
       all_gather_slices(state.attention_input, state, "attention input"), saved.microbatch, state);
   core_attention(inputs, saved.microbatch, state);
-  const at::Tensor partial = output_.forward(state.attended);
+  const at::Tensor partial = output_.forward(state.attended, state.pair(&State::Pairs::output));
   if (recompute_attention_) {
     state.attention_inputs = inputs;
     state.attention = {};
@@ -248,7 +268,9 @@ at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State&
 
 GptBlock::AttentionInputs GptBlock::project(const at::Tensor& tokens, const Microbatch& microbatch,
                                             State& state) const {
-  AttentionInputs inputs{query_.forward(tokens), key_.forward(tokens), value_.forward(tokens)};
+  AttentionInputs inputs{query_.forward(tokens, state.pair(&State::Pairs::query)),
+                         key_.forward(tokens, state.pair(&State::Pairs::key)),
+                         value_.forward(tokens, state.pair(&State::Pairs::value))};
   if (query_norm_) {
     inputs.query = normalise_heads(*query_norm_, inputs.query, state.query_norm);
     inputs.key = normalise_heads(*key_norm_, inputs.key, state.key_norm);
@@ -287,15 +309,16 @@ at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const 
   state.feed_forward_input = feed_forward_norm_.forward(hidden, state.feed_forward_norm);
   const at::Tensor tokens =
       all_gather_slices(state.feed_forward_input, state, "feed-forward input");
-  state.up = up_.forward(tokens);
+  state.up = up_.forward(tokens, state.pair(&State::Pairs::up));
   if (gate_) {
-    state.gate = gate_->forward(tokens);
+    state.gate = gate_->forward(tokens, state.pair(&State::Pairs::gate));
     state.activated = ops::swiglu(state.gate, state.up);
   } else {
     state.activated = apply(options_.activation, state.up);
   }
   at::Tensor output =
-      reduce_scatter_slices(down_.forward(state.activated), state, "feed-forward output");
+      reduce_scatter_slices(down_.forward(state.activated, state.pair(&State::Pairs::down)), state,
+                            "feed-forward output");
   down_.add_bias_(output);
   return output;
 }
@@ -311,16 +334,17 @@ Tensors GptBlock::backward_input(UnitState& state, const Saved& saved, Tensors g
 at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradient) const {
   down_.add_bias_gradient(gradient);
   state.d_down = all_gather_slices(gradient, state, "feed-forward output gradient");
-  const at::Tensor activated = down_.backward_input(state.d_down);
+  const at::Tensor activated = down_.backward_input(state.d_down, state.pair(&State::Pairs::down));
   at::Tensor input;
   if (gate_) {
     auto [gate, up] = ops::swiglu_backward(activated, state.gate, state.up);
     state.d_gate = std::move(gate);
     state.d_up = std::move(up);
-    input = up_.backward_input(state.d_up).add_(gate_->backward_input(state.d_gate));
+    input = up_.backward_input(state.d_up, state.pair(&State::Pairs::up))
+                .add_(gate_->backward_input(state.d_gate, state.pair(&State::Pairs::gate)));
   } else {
     state.d_up = apply_backward(options_.activation, activated, state.up, state.activated);
-    input = up_.backward_input(state.d_up);
+    input = up_.backward_input(state.d_up, state.pair(&State::Pairs::up));
   }
   state.gate.reset();
   state.up.reset();
@@ -336,8 +360,9 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
   state.attention_inputs = {};
   output_.add_bias_gradient(gradient);
   state.d_attended = all_gather_slices(gradient, state, "attention output gradient");
-  auto [query, key, value] =
-      attention_backward(state.attention, state.shape, output_.backward_input(state.d_attended));
+  auto [query, key, value] = attention_backward(
+      state.attention, state.shape,
+      output_.backward_input(state.d_attended, state.pair(&State::Pairs::output)));
   state.attention = {};
   if (rotary_.defined()) {
     ops::rotate_(query, state.positions, rotary_, ops::Rotation::kBackward);
@@ -348,8 +373,9 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
     query = normalise_heads_backward(*query_norm_, query, state.query_norm);
     key = normalise_heads_backward(*key_norm_, key, state.key_norm);
   }
-  at::Tensor input = query_.backward_input(query);
-  input.add_(key_.backward_input(key)).add_(value_.backward_input(value));
+  at::Tensor input = query_.backward_input(query, state.pair(&State::Pairs::query));
+  input.add_(key_.backward_input(key, state.pair(&State::Pairs::key)))
+      .add_(value_.backward_input(value, state.pair(&State::Pairs::value)));
   state.d_query = std::move(query);
   state.d_key = std::move(key);
   state.d_value = std::move(value);
@@ -361,20 +387,21 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
 
 void GptBlock::backward_weight(UnitState& state) {
   auto& own = static_cast<State&>(state);
-  down_.backward_weight(own.d_down, own.activated);
+  down_.backward_weight(own.d_down, own.activated, own.pair(&State::Pairs::down));
   if (up_.is_trained() || (gate_ && gate_->is_trained())) {
     const at::Tensor feed_forward_input =
         all_gather_slices(own.feed_forward_input, own, "feed-forward input again");
-    up_.backward_weight(own.d_up, feed_forward_input);
-    if (gate_) gate_->backward_weight(own.d_gate, feed_forward_input);
+    up_.backward_weight(own.d_up, feed_forward_input, own.pair(&State::Pairs::up));
+    if (gate_)
+      gate_->backward_weight(own.d_gate, feed_forward_input, own.pair(&State::Pairs::gate));
   }
-  output_.backward_weight(own.d_attended, own.attended);
+  output_.backward_weight(own.d_attended, own.attended, own.pair(&State::Pairs::output));
   if (!query_.is_trained() && !key_.is_trained() && !value_.is_trained()) return;
   const at::Tensor attention_input =
       all_gather_slices(own.attention_input, own, "attention input again");
-  query_.backward_weight(own.d_query, attention_input);
-  key_.backward_weight(own.d_key, attention_input);
-  value_.backward_weight(own.d_value, attention_input);
+  query_.backward_weight(own.d_query, attention_input, own.pair(&State::Pairs::query));
+  key_.backward_weight(own.d_key, attention_input, own.pair(&State::Pairs::key));
+  value_.backward_weight(own.d_value, attention_input, own.pair(&State::Pairs::value));
 }
 
 }  // namespace troika

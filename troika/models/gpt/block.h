@@ -26,6 +26,7 @@ class GptBlock final : public Unit {
            const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  void adapt(LoraTargets& targets) override;
   void bind(const Arena& arena) override;
   // Takes and returns hidden states, this rank's slice of the tokens: [slice_of(samples x
   // seq_len).count, dim].

@@ -8,7 +8,19 @@ namespace {
 struct LayerState final : UnitState {
   at::Tensor input, before, after;  // of the linear layer; before and after the non-linearity
   at::Tensor gradient;              // of the linear layer's output
+  std::optional<LoraPass> pass;     // in training
+
+  [[nodiscard]] LoraPass* lora() { return pass ? &*pass : nullptr; }
 };
+
+std::unique_ptr<LayerState> state_of(const Saved& saved) {
+  auto state = std::make_unique<LayerState>();
+  const Microbatch& microbatch = saved.microbatch;
+  if (saved.mode == Mode::kTrain) {
+    state->pass = {.draws = {1, microbatch.sample_ids, microbatch.step}};
+  }
+  return state;
+}
 
 Linear make_linear(std::int64_t index, std::int64_t in, std::int64_t out) {
   const Initializer start = mlp_start(in);
@@ -43,9 +55,9 @@ std::vector<ParameterSpec> MlpHiddenLayer::specs() const {
 
 Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
                                    std::unique_ptr<UnitState>& state) {
-  auto own = std::make_unique<LayerState>();
+  auto own = state_of(saved);
   own->input = input_of(first_, input.tensors, saved.microbatch, linear_.working_type());
-  own->before = linear_.forward(own->input);
+  own->before = linear_.forward(own->input, own->lora());
   own->after = apply(activation_, own->before);
   at::Tensor hidden = own->after;
   if (saved.mode == Mode::kTrain) state = std::move(own);
@@ -55,13 +67,16 @@ Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
 Tensors MlpHiddenLayer::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
   auto& own = static_cast<LayerState&>(state);
   own.gradient = apply_backward(activation_, gradients[0], own.before, own.after);
-  if (first_ || saved.wanted == Wanted::kWeightGradients) return {};
-  return {linear_.backward_input(own.gradient)};
+  if (first_ || saved.wanted == Wanted::kWeightGradients) {
+    linear_.prepare_weight(own.gradient, *own.lora());
+    return {};
+  }
+  return {linear_.backward_input(own.gradient, own.lora())};
 }
 
 void MlpHiddenLayer::backward_weight(UnitState& state) {
-  const auto& own = static_cast<LayerState&>(state);
-  linear_.backward_weight(own.gradient, own.input);
+  auto& own = static_cast<LayerState&>(state);
+  linear_.backward_weight(own.gradient, own.input, own.lora());
 }
 
 std::optional<Tensors> MlpHiddenLayer::differentiable(const Tensors& in,
@@ -80,9 +95,9 @@ std::vector<ParameterSpec> MlpLossLayer::specs() const {
 
 Activation MlpLossLayer::forward(Activation input, const Saved& saved,
                                  std::unique_ptr<UnitState>& state) {
-  auto own = std::make_unique<LayerState>();
+  auto own = state_of(saved);
   own->input = input_of(first_, input.tensors, saved.microbatch, linear_.working_type());
-  const at::Tensor output = linear_.forward(own->input).to(linear_.master_type());
+  const at::Tensor output = linear_.forward(own->input, own->lora()).to(linear_.master_type());
   Activation result;
   if (saved.wants_predictions) result.tensors = {output.clone()};
   result.loss =
@@ -94,14 +109,17 @@ Activation MlpLossLayer::forward(Activation input, const Saved& saved,
 }
 
 Tensors MlpLossLayer::backward_input(UnitState& state, const Saved& saved, Tensors) {
-  const auto& own = static_cast<LayerState&>(state);
-  if (first_ || saved.wanted == Wanted::kWeightGradients) return {};
-  return {linear_.backward_input(own.gradient)};
+  auto& own = static_cast<LayerState&>(state);
+  if (first_ || saved.wanted == Wanted::kWeightGradients) {
+    linear_.prepare_weight(own.gradient, *own.lora());
+    return {};
+  }
+  return {linear_.backward_input(own.gradient, own.lora())};
 }
 
 void MlpLossLayer::backward_weight(UnitState& state) {
-  const auto& own = static_cast<LayerState&>(state);
-  linear_.backward_weight(own.gradient, own.input);
+  auto& own = static_cast<LayerState&>(state);
+  linear_.backward_weight(own.gradient, own.input, own.lora());
 }
 
 std::optional<Tensors> MlpLossLayer::differentiable(const Tensors& in,

@@ -21,6 +21,7 @@ class MlpHiddenLayer final : public Unit {
                  ActivationFunction activation);
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  void adapt(LoraTargets& targets) override { linear_.adapt(targets); }
   void bind(const Arena& arena) override { linear_.bind(arena); }
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
@@ -48,6 +49,7 @@ class MlpLossLayer final : public Unit {
                std::shared_ptr<const Loss> loss);
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  void adapt(LoraTargets& targets) override { linear_.adapt(targets); }
   void bind(const Arena& arena) override { linear_.bind(arena); }
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;

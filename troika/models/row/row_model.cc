@@ -77,7 +77,9 @@ NamedUnit prepared(const NamedUnit& unit, RunType type, std::uint64_t seed, int 
     return module;
   };
   own.describe = [made, narrow = type.narrow, more = unit.describe](ParameterSpec& spec) {
-    spec.initializer = Initializer::given(made->values.at(spec.name));
+    // An adapter's pair, which is not the module's own, has its initial values from its spec.
+    const auto found = made->values.find(spec.name);
+    if (found != made->values.end()) spec.initializer = Initializer::given(found->second);
     spec.decays = spec.shape.size() > 1;
     spec.keep_fp32 = narrow;
     if (more) more(spec);
