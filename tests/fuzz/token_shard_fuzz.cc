@@ -34,6 +34,9 @@ void check_accepted(const TokenShard& shard, std::span<const std::byte> file) {
         std::equal(tail.begin(), tail.end(), ids.end() - static_cast<std::ptrdiff_t>(tail.size())),
         "a part reads as in the whole");
     for (const std::int64_t id : ids) require(id >= 0, "ids are not negative");
+    std::vector<char> mask(length);
+    shard.read_mask(document, 0, mask);
+    for (const char each : mask) require(each == 0 || each == 1, "a token is a target or none");
   }
   require(tokens == header.tokens, "documents fill the tokens");
   static_cast<void>(keys);

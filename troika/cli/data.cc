@@ -3,6 +3,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/cli/chat_options.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/data/prepare.h>
@@ -22,6 +23,8 @@ namespace {
 
 struct DataArguments {
   PrepareOptions prepare;
+  std::string chat_template;  // empty: these are no conversations
+  std::string messages = "messages";
   bool train_tokenizer = false;
   std::int64_t vocab_size = 0;
 };
@@ -91,6 +94,7 @@ void print_report(const PrepareReport& report) {
             << "\n\nTo train on it, write into the recipe:\n"
             << "  [model]\n  vocab_size = " << report.vocab_size << "\n  [data]\n"
             << "  kind = \"tokens\"\n  paths = [\"" << folder << "/*.tokens\"]\n";
+  if (report.stands_apart) std::cout << "  pack = \"isolated\"\n";
   if (!report.tokenizer.empty()) {
     std::cout << "  tokenizer = \"" << report.tokenizer.string() << "\"\n";
   }
@@ -98,6 +102,10 @@ void print_report(const PrepareReport& report) {
 
 int prepare(const DataArguments& options) {
   PrepareOptions prepare = options.prepare;
+  if (!options.chat_template.empty()) {
+    prepare.columns.chat_template = chat_template_named(options.chat_template);
+    if (prepare.columns.text.empty()) prepare.columns.messages = options.messages;
+  }
   if (options.train_tokenizer != (options.vocab_size > 0)) {
     throw UsageError(options.train_tokenizer ? "--train-tokenizer needs --vocab-size"
                                              : "--vocab-size needs --train-tokenizer",
@@ -138,10 +146,24 @@ void add_data_command(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option(
-          "--column", options->prepare.column,
+          "--column", options->prepare.columns.text,
           "The paths name tables (Parquet, CSV, JSON Lines, Arrow); the rows of this column "
           "are the documents")
       ->type_name("NAME");
+  CLI::Option* const column = command->get_option("--column");
+  command
+      ->add_option("--prompt-column", options->prepare.columns.prompt,
+                   "Text of the same rows that stands before theirs, and is not to be learned")
+      ->type_name("NAME")
+      ->needs(column);
+  add_template_option(*command, options->chat_template,
+                      "The paths name conversations in JSON Lines, rendered by this template; with "
+                      "--column that column is rendered already");
+  command->add_option("--messages", options->messages, "The key of a conversation's messages")
+      ->type_name("NAME")
+      ->needs("--template")
+      ->excludes(column)
+      ->capture_default_str();
   command->add_flag("--train-tokenizer", options->train_tokenizer,
                     "First train a SentencePiece byte-pair model on the text, and use it");
   command->add_option("--vocab-size", options->vocab_size, "Ids of the trained model")
@@ -156,6 +178,8 @@ void add_data_command(CLI::App& app, Action& action) {
       "  troika data prepare corpus 'text/**/*.txt'\n"
       "  troika data prepare corpus 'src/**/*.cc' --train-tokenizer --vocab-size 8192\n"
       "  troika data prepare corpus 'dataset/*.parquet' --column text\n"
+      "  troika data prepare chats 'chats/*.jsonl' --template chatml --tokenizer "
+      "model/tokenizer.json\n"
       "  troika data prepare more 'more/**/*.cc' --tokenizer corpus/tokenizer.model");
   command->callback([options, &action] { action = [options] { return prepare(*options); }; });
 }

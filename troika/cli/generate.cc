@@ -1,4 +1,5 @@
 // The command `troika generate`.
+#include <troika/cli/chat_options.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/inference/generate.h>
@@ -14,6 +15,7 @@ namespace {
 struct GenerateArguments {
   std::string run;
   std::string prompt;
+  std::string says, chat_template;  // of a user; empty: there is a prompt
   std::string tokenizer;
   std::string device;
   SamplingOptions sampling;
@@ -21,8 +23,13 @@ struct GenerateArguments {
 
 int generate(const GenerateArguments& options) {
   const Generator generator(options.run, options.tokenizer, options.device);
-  generator.generate(options.prompt, options.sampling,
-                     [](std::string_view piece) { std::cout << piece << std::flush; });
+  const auto show = [](std::string_view piece) { std::cout << piece << std::flush; };
+  if (options.chat_template.empty()) {
+    generator.generate(options.prompt, options.sampling, show);
+  } else {
+    generator.answer(chat_template_named(options.chat_template), options.says, options.sampling,
+                     show);
+  }
   std::cout << "\n";
   return 0;
 }
@@ -33,8 +40,15 @@ void add_generate_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Sample text from the model of a run");
   auto options = std::make_shared<GenerateArguments>();
   command->add_option("RUN", options->run, "Run folder, as `troika train` names it")->required();
-  command->add_option("--prompt", options->prompt,
-                      "Text to go on from; without it, a document begins");
+  CLI::Option* const prompt = command->add_option(
+      "--prompt", options->prompt, "Text to go on from; without it, a document begins");
+  CLI::Option* const chat =
+      command->add_option("--chat", options->says, "What a user says, for the assistant to answer")
+          ->excludes(prompt);
+  add_template_option(*command, options->chat_template,
+                      "The template that the model has learned conversations by")
+      ->needs(chat);
+  chat->needs("--template");
   command->add_option("--tokens", options->sampling.tokens, "How many tokens to add")
       ->check(between(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
@@ -62,7 +76,8 @@ void add_generate_command(CLI::App& app, Action& action) {
   command->footer(
       "Examples:\n"
       "  troika generate runs/quickstart --prompt \"class \"\n"
-      "  troika generate runs/quickstart --prompt \"template <\" --tokens 400 --temperature 0.6");
+      "  troika generate runs/quickstart --prompt \"template <\" --tokens 400 --temperature 0.6\n"
+      "  troika generate runs/assistant --chat \"Capital of Peru?\" --template chatml");
   command->callback([options, &action] { action = [options] { return generate(*options); }; });
 }
 

@@ -2,6 +2,7 @@
 // that can be read at any place.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,8 +18,16 @@ class DocumentSource {
   [[nodiscard]] virtual std::int64_t documents() const = 0;
   // Returns the tokens of a document, without a separator.
   [[nodiscard]] virtual std::int64_t length(std::int64_t document) const = 0;
-  // Returns how many tokens at its begin are a prompt: they are no targets.
-  [[nodiscard]] virtual std::int64_t prompt_length(std::int64_t document) const { return 0; }
+  // Returns whether some tokens are no targets, such as those of a prompt.
+  [[nodiscard]] virtual bool has_mask() const { return false; }
+  // Says of tokens [first, first + are_targets.size()) of a document whether they are targets: 1,
+  // or 0.
+  virtual void read_mask(std::int64_t /*document*/, std::int64_t /*first*/,
+                         std::span<char> are_targets) const {
+    std::ranges::fill(are_targets, 1);
+  }
+  // Returns whether the id behind a document is a target.
+  [[nodiscard]] virtual bool separator_is_target() const { return true; }
   // Reads tokens [first, first + out.size()) of a document, which must lie inside it. Throws
   // DataError naming the file when they cannot be read any more.
   virtual void read(std::int64_t document, std::int64_t first,

@@ -1,6 +1,7 @@
 // The kinds of data that there are: a new one is a line here, and its folder.
 #include <troika/base/text.h>
 #include <troika/data/kind.h>
+#include <troika/data/sources/chat/chat.h>
 #include <troika/data/sources/images/images.h>
 #include <troika/data/sources/random/random.h>
 #include <troika/data/sources/table/table.h>
@@ -10,8 +11,8 @@
 namespace troika {
 
 std::span<const DataKind* const> DataKind::all() {
-  static const std::array kAll = {&text_kind(), &tokens_kind(), &table_kind(), &images_kind(),
-                                  &random_kind()};
+  static const std::array kAll = {&text_kind(),  &chat_kind(),   &tokens_kind(),
+                                  &table_kind(), &images_kind(), &random_kind()};
   return kAll;
 }
 

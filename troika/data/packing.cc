@@ -55,28 +55,37 @@ PackedDocuments::PackedDocuments(std::shared_ptr<const DocumentSource> source,
       split_(split),
       index_(source_->documents(),
              [this](std::int64_t document) { return indexed_length(document); }) {
-  std::int64_t tokens = 0, prompts = 0;
-  bool begins_with_prompt = false;
+  std::int64_t tokens = 0;
   for (std::int64_t document = 0; document < source_->documents(); ++document) {
     if (!is_here(document)) continue;
-    const std::int64_t prompt = source_->prompt_length(document);
-    if (documents_++ == 0) begins_with_prompt = prompt > 0;
+    ++documents_;
     tokens += source_->length(document);
-    // The first of a document is no target where documents stand apart.
-    prompts += options_.pack == Pack::kConcatenate ? prompt : std::max<std::int64_t>(0, prompt - 1);
     text_bytes_ += source_->text_bytes(document);
-  }
-  if (options_.pack == Pack::kConcatenate) {
-    // The first token of all has nothing to be predicted from.
-    targets_ =
-        std::max<std::int64_t>(0, tokens + documents_ - 1 - prompts + (begins_with_prompt ? 1 : 0));
-  } else {
-    // Nor has the first of each document here; the separator counts.
-    targets_ = tokens - prompts;
   }
   samples_ = options_.pack == Pack::kPad
                  ? index_.total()
                  : divide_up(std::max<std::int64_t>(0, index_.total() - 1), options_.seq_len);
+  if (source_->has_mask()) {
+    count_targets();
+  } else if (options_.pack == Pack::kConcatenate) {
+    // The first token of all has nothing to be predicted from.
+    targets_ = std::max<std::int64_t>(0, tokens + documents_ - 1);
+  } else {
+    targets_ = tokens;  // nor has the first of each document here; the separator counts
+  }
+}
+
+void PackedDocuments::count_targets() {
+  std::vector<std::int64_t> kept;
+  for (std::int64_t index = 0; index < samples_; ++index) {
+    const std::vector<char> targets = targets_of(stretches(index));
+    const auto count = std::ranges::count(targets, 1);
+    if (count > 0) kept.push_back(index);
+    targets_ += count;
+  }
+  if (std::ssize(kept) == samples_) return;
+  samples_ = std::ssize(kept);
+  kept_ = std::move(kept);
 }
 
 bool PackedDocuments::is_here(std::int64_t document) const {
@@ -91,60 +100,74 @@ std::int64_t PackedDocuments::indexed_length(std::int64_t document) const {
   return options_.pack == Pack::kPad ? divide_up(tokens, options_.seq_len) : tokens + 1;
 }
 
-std::int64_t PackedDocuments::read(std::int64_t document, std::int64_t offset,
-                                   std::span<std::int64_t> out) const {
-  const std::int64_t left = source_->length(document) - offset;
-  const auto ids =
-      out.first(static_cast<std::size_t>(std::min(left, static_cast<std::int64_t>(out.size()))));
-  if (!ids.empty()) {
-    source_->read(document, offset, ids);
-    check_ids(*source_, document, ids, options_.vocab_size);
+std::vector<PackedDocuments::Stretch> PackedDocuments::stretches(std::int64_t index) const {
+  const std::int64_t length = options_.seq_len;
+  const bool pad = options_.pack == Pack::kPad;
+  // One id more than inputs, because the last input has a target too.
+  const std::int64_t wanted =
+      pad ? length + 1 : std::min(length + 1, index_.total() - index * length);
+  DocumentIndex::Location location = index_.find(pad ? index : index * length);
+  if (pad) location.offset *= length;
+  std::vector<Stretch> all;
+  for (std::int64_t count = 0; count < wanted;) {
+    const std::int64_t left = source_->length(location.document) + 1 - location.offset;
+    const std::int64_t here = std::min(left, wanted - count);
+    all.push_back({location.document, location.offset, count, here});
+    count += here;
+    if (pad) break;
+    if (count < wanted) location = {index_.next(location.document), 0};
   }
-  if (ids.size() == out.size()) return static_cast<std::int64_t>(ids.size());
-  out[ids.size()] = source_->separator();
-  return static_cast<std::int64_t>(ids.size()) + 1;
+  return all;
+}
+
+std::vector<char> PackedDocuments::targets_of(std::span<const Stretch> stretches) const {
+  std::vector<char> targets(static_cast<std::size_t>(options_.seq_len) + 1, 0);
+  for (const Stretch& each : stretches) {
+    const auto here = std::span(targets).subspan(static_cast<std::size_t>(each.begin),
+                                                 static_cast<std::size_t>(each.count));
+    const std::int64_t tokens = std::min(each.count, source_->length(each.document) - each.offset);
+    source_->read_mask(each.document, each.offset, here.first(static_cast<std::size_t>(tokens)));
+    if (tokens < each.count) here.back() = source_->separator_is_target() ? 1 : 0;
+    if (options_.pack == Pack::kIsolated) here.front() = 0;  // another document stands before it
+  }
+  targets.front() = 0;  // it is an input alone
+  return targets;
+}
+
+void PackedDocuments::read(const Stretch& stretch, std::span<std::int64_t> ids) const {
+  const std::int64_t tokens =
+      std::min(stretch.count, source_->length(stretch.document) - stretch.offset);
+  const auto of_text = ids.first(static_cast<std::size_t>(tokens));
+  if (!of_text.empty()) {
+    source_->read(stretch.document, stretch.offset, of_text);
+    check_ids(*source_, stretch.document, of_text, options_.vocab_size);
+  }
+  if (tokens < stretch.count) ids.back() = source_->separator();
 }
 
 std::int64_t PackedDocuments::fill(std::int64_t index, const Sample& sample) const {
   check(index >= 0 && index < samples_, "a sample outside its source");
-  const std::int64_t length = options_.seq_len;
-  const bool pad = options_.pack == Pack::kPad, isolated = options_.pack == Pack::kIsolated;
-
-  // One id more than inputs, because the last input has a target too; whose each id is, and whether
-  // it is of a prompt.
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(length) + 1);
-  std::vector<std::int64_t> owner(ids.size());
-  std::vector<char> is_prompt(ids.size(), 0);
-  DocumentIndex::Location location = index_.find(pad ? index : index * length);
-  if (pad) location.offset *= length;
-  const std::int64_t wanted =
-      pad ? length + 1 : std::min(length + 1, index_.total() - index * length);
-  std::int64_t count = 0;
-  for (std::int64_t number = 0; count < wanted; ++number) {
-    const std::int64_t got = read(location.document, location.offset,
-                                  std::span(ids).subspan(static_cast<std::size_t>(count),
-                                                         static_cast<std::size_t>(wanted - count)));
-    std::fill_n(owner.begin() + count, got, number);
-    const std::int64_t prompt = source_->prompt_length(location.document) - location.offset;
-    std::fill_n(is_prompt.begin() + count, std::clamp<std::int64_t>(prompt, 0, got), 1);
-    count += got;
-    if (pad) break;
-    if (count < wanted) location = {index_.next(location.document), 0};
+  if (!kept_.empty()) index = kept_[static_cast<std::size_t>(index)];
+  const std::vector<Stretch> parts = stretches(index);
+  const std::vector<char> targets = targets_of(parts);
+  std::vector<std::int64_t> ids(targets.size()), owner(targets.size());
+  for (std::size_t number = 0; number < parts.size(); ++number) {
+    const auto begin = static_cast<std::size_t>(parts[number].begin);
+    const auto count = static_cast<std::size_t>(parts[number].count);
+    read(parts[number], std::span(ids).subspan(begin, count));
+    std::fill_n(owner.begin() + parts[number].begin, count, static_cast<std::int64_t>(number));
   }
   // What is left belongs to no document.
-  std::fill(ids.begin() + count, ids.end(), source_->separator());
-  std::fill(owner.begin() + count, owner.end(), owner[static_cast<std::size_t>(count) - 1] + 1);
+  const std::int64_t end = parts.back().begin + parts.back().count;
+  std::fill(ids.begin() + end, ids.end(), source_->separator());
+  std::fill(owner.begin() + end, owner.end(), std::ssize(parts));
 
-  std::int64_t valid = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(length); ++i) {
-    const bool counts = static_cast<std::int64_t>(i) + 1 < count &&
-                        (!isolated || owner[i] == owner[i + 1]) && is_prompt[i + 1] == 0;
+  for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
     sample.inputs[i] = ids[i];
-    sample.targets[i] = counts ? ids[i + 1] : kIgnoredTarget;
-    valid += counts ? 1 : 0;
+    sample.targets[i] = targets[i + 1] != 0 ? ids[i + 1] : kIgnoredTarget;
   }
   std::copy_n(owner.begin(), sample.document_ids.size(), sample.document_ids.begin());
-  return valid;
+  return std::ranges::count(targets, 1);
 }
 
 }  // namespace troika

@@ -9,7 +9,8 @@
 //                would lead from one document into the next does not count
 //   pad          each document and the separator behind it begin a sample of their own and take as
 //                many as they need
-// The tokens of a prompt are no targets, either.
+// Tokens that their source masks, such as those of a prompt, are no targets, either. A sample of
+// which no target counts is left out.
 // The rest of a sample that is not full holds the separator as input and kIgnoredTarget as target.
 #pragma once
 
@@ -96,15 +97,27 @@ class PackedDocuments {
  private:
   [[nodiscard]] bool is_here(std::int64_t document) const;
   [[nodiscard]] std::int64_t indexed_length(std::int64_t document) const;
-  // Reads ids of the document from `offset` on, the separator behind it included; returns their
-  // number.
-  std::int64_t read(std::int64_t document, std::int64_t offset, std::span<std::int64_t> out) const;
+  // A part of a document in a sample: ids from `offset` on, the separator behind it included.
+  struct Stretch {
+    std::int64_t document = 0;
+    std::int64_t offset = 0;
+    std::int64_t begin = 0;  // in the sample
+    std::int64_t count = 0;
+  };
+  // Returns what the ids of a sample are of: seq_len + 1 of them, or fewer in the last.
+  [[nodiscard]] std::vector<Stretch> stretches(std::int64_t index) const;
+  // Returns which of these ids are targets, of seq_len + 1.
+  [[nodiscard]] std::vector<char> targets_of(std::span<const Stretch> stretches) const;
+  void read(const Stretch& stretch, std::span<std::int64_t> ids) const;
+  // Counts targets, and leaves out samples without one. Reads the mask of all documents.
+  void count_targets();
 
   std::shared_ptr<const DocumentSource> source_;
   PackOptions options_;
   Split split_;
   DocumentIndex index_;
   std::int64_t samples_ = 0;
+  std::vector<std::int64_t> kept_;  // by sample, where some are left out
   std::int64_t documents_ = 0;
   std::int64_t targets_ = 0;
   double text_bytes_ = 0;

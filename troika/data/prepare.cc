@@ -42,6 +42,10 @@ void check_options(const PrepareOptions& options) {
     throw UsageError("a tokenizer is either loaded or trained",
                      "leave out one of --tokenizer and --train-tokenizer");
   }
+  if (options.train_vocab_size > 0 && options.columns.chat_template) {
+    throw UsageError("a trained tokenizer has no control tokens, which conversations need",
+                     "--tokenizer names that of the model");
+  }
   std::error_code error;
   if (fs::exists(fs::symlink_status(options.out, error)) &&
       !(fs::is_directory(options.out, error) && fs::is_empty(options.out, error))) {
@@ -89,15 +93,16 @@ class PartialFolder {
 // Documents into as many shards as they need. A document is never cut.
 class ShardSeries {
  public:
-  ShardSeries(fs::path folder, const Tokenizer& tokenizer, std::int64_t shard_tokens)
+  ShardSeries(fs::path folder, const Tokenizer& tokenizer, bool separator_is_target,
+              std::int64_t shard_tokens)
       : folder_(std::move(folder)),
         shard_tokens_(static_cast<std::uint64_t>(shard_tokens)),
-        header_(header_for(tokenizer)) {}
+        header_(header_for(tokenizer, separator_is_target)) {}
 
-  void add_tokens(std::span<const std::int32_t> ids) {
+  void add_tokens(std::span<const std::int32_t> ids, std::span<const char> are_targets) {
     if (ids.empty()) return;
     if (!shard_) open();
-    shard_->add_tokens(ids);
+    shard_->add_tokens(ids, are_targets);
     document_tokens_ += ids.size();
   }
   // A document that gave no tokens is left out.
@@ -165,7 +170,7 @@ ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const 
   if (!train && options.tokenizer == "bytes") return {open_tokenizer(options.tokenizer), {}};
   TokenizerFiles chosen;
   if (train) {
-    auto texts = read_texts(files, {options.column, ""}, TextOrder::kShuffled);
+    auto texts = read_texts(files, options.columns, TextOrder::kShuffled);
     chosen.source = "the trained model";
     chosen.model = train_sentencepiece(training_lines(std::move(texts), kTrainingBytes),
                                        options.train_vocab_size);
@@ -189,7 +194,7 @@ ShardedText write_shards(TextReader& reader, const Tokenizer& tokenizer, ShardSe
   ShardedText text;
   tokenize_texts(reader, tokenizer, [&](const TokenizedPart& part) {
     not_utf8.add(part);
-    shards.add_tokens(part.ids);
+    shards.add_tokens(part.ids, part.are_targets);
     if (part.last) shards.end_document(part.key, part.document_bytes);
     text.bytes += static_cast<std::int64_t>(part.text_bytes);
     if (progress) progress(reader.done_bytes(), reader.all_bytes());
@@ -204,13 +209,17 @@ ShardedText write_shards(TextReader& reader, const Tokenizer& tokenizer, ShardSe
 
 PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgress& progress) {
   check_options(options);
-  const FileSearch search = find_texts(options.paths, {options.column, ""});
+  const FileSearch search = find_texts(options.paths, options.columns);
   const std::vector<FoundFile> files = all_files(search);
   const ChosenTokenizer chosen = choose_tokenizer(options, files);
+  if (options.columns.chat_template) {
+    check_chat_tokenizer(*options.columns.chat_template, *chosen.tokenizer, options.tokenizer);
+  }
   PartialFolder folder(options.out);
   chosen.write_to(folder.path());
-  ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
-  const std::unique_ptr<TextReader> reader = read_texts(files, {options.column, ""});
+  const std::unique_ptr<TextReader> reader = read_texts(files, options.columns);
+  ShardSeries shards(folder.path(), *chosen.tokenizer, reader->separator_is_target(),
+                     options.shard_tokens);
   const ShardedText text = write_shards(*reader, *chosen.tokenizer, shards, progress);
   if (shards.tokens() == 0) throw DataError("the data files give no tokens");
 
@@ -219,6 +228,7 @@ PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgres
   if (!chosen.files.model.empty() && !text.warning.empty()) report.warnings.push_back(text.warning);
   if (!search.left_out.empty()) report.warnings.push_back(describe_left_out(search));
   report.documents = shards.documents();
+  report.stands_apart = !reader->separator_is_target();
   report.tokens = shards.tokens();
   report.vocab_size = chosen.tokenizer->vocab_size();
   report.text_bytes = text.bytes;

@@ -2,6 +2,8 @@
 // data prepare` does.
 #pragma once
 
+#include <troika/data/text_reader.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -18,7 +20,7 @@ struct PrepareOptions {
   // the tokens are bytes. Must not exist, or be empty.
   std::filesystem::path out;
   std::vector<std::string> paths;   // files and globs (find_files.h)
-  std::string column;               // of tables, whose rows are the documents; empty: files are
+  TextColumns columns;              // of tables, whose rows are the documents; else files are
   std::string tokenizer = "bytes";  // or a path, as open_tokenizer() takes
   // The number of ids of a byte-pair model to train on the text first, and to use. 0: none.
   std::int64_t train_vocab_size = 0;
@@ -33,6 +35,7 @@ struct PrepareReport {
   std::int64_t vocab_size = 0;                // of the tokenizer: what model.vocab_size must reach
   std::vector<std::filesystem::path> shards;  // where they now are
   std::filesystem::path tokenizer;            // the model's file; empty for bytes
+  bool stands_apart = false;                  // conversations: they must not be concatenated
   std::vector<std::string> warnings;          // of what the user might not expect
 };
 

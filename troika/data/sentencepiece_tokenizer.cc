@@ -72,6 +72,11 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids;
   }
 
+  [[nodiscard]] std::optional<NamedToken> token(std::string_view text) const override {
+    const int id = model_->id_of(text);
+    return id < 0 ? std::nullopt : std::optional(NamedToken{id});
+  }
+
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const override {
     std::vector<int> known;
     for (const std::int64_t id : ids) {

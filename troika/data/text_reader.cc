@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/random.h>
+#include <troika/data/chat/conversations.h>
 #include <troika/data/sampler.h>
 #include <troika/data/sources/table/table_files.h>
 #include <troika/data/sources/text/text_file.h>
@@ -42,7 +43,7 @@ class FileTexts final : public TextReader {
     if (file_ == files_.size()) return std::nullopt;
     const FoundFile& file = files_[order_[file_]];
     if (!open_) open_.emplace(file);
-    TextPart part{file_, false, false, open_->text_at(offset_, kMaxPartBytes + 1)};
+    TextPart part{file_, false, false, open_->text_at(offset_, kMaxPartBytes + 1), {}};
     part.text.resize(part_length(part.text));
     offset_ += static_cast<std::int64_t>(part.text.size());
     done_ += static_cast<std::int64_t>(part.text.size());
@@ -83,7 +84,8 @@ TextFormat format_for(const TextColumns& columns) {
 class ColumnTexts final : public TextReader {
  public:
   ColumnTexts(std::span<const FoundFile> files, const TextColumns& columns, TextOrder order)
-      : tables_({files.begin(), files.end()}, format_for(columns)),
+      : chat_template_(columns.chat_template),
+        tables_({files.begin(), files.end()}, format_for(columns)),
         groups_(ordered(tables_.groups().size(), order)) {
     for (const auto* const each : {&columns.text, &columns.prompt}) {
       if (each->empty()) continue;
@@ -97,12 +99,13 @@ class ColumnTexts final : public TextReader {
       if (group_ == groups_.size()) return std::nullopt;
       decode(groups_[group_++]);
     }
+    if (chat_template_) return next_rendered();
     Text& text = texts_[text_];
     const bool is_prompt = offset_ < text.prompt;
     const std::string_view whole(text.both);
     const std::string_view rest =
         is_prompt ? whole.substr(offset_, text.prompt - offset_) : whole.substr(offset_);
-    TextPart part{documents_, false, is_prompt, std::string(rest.substr(0, part_length(rest)))};
+    TextPart part{documents_, false, is_prompt, std::string(rest.substr(0, part_length(rest))), {}};
     offset_ += part.text.size();
     part.last = offset_ == whole.size();
     if (part.last) {
@@ -113,6 +116,7 @@ class ColumnTexts final : public TextReader {
     }
     return part;
   }
+  [[nodiscard]] bool separator_is_target() const override { return !chat_template_; }
   [[nodiscard]] std::uint64_t position(std::size_t document) const override {
     return rows_[document];
   }
@@ -134,6 +138,17 @@ class ColumnTexts final : public TextReader {
     std::string both;        // the prompt, and behind it the text
     std::size_t prompt = 0;  // bytes
   };
+
+  // A conversation is one part.
+  TextPart next_rendered() {
+    TextPart part{documents_++, true, false, std::move(texts_[text_++].both), {}};
+    try {
+      part.spans = spans_of_rendered(*chat_template_, part.text);
+    } catch (const DataError& error) {
+      throw DataError(describe(part.document) + ": " + error.what(), error.hint());
+    }
+    return part;
+  }
 
   void check_column(const std::string& name) const {
     const TableColumn& column = tables_.column(name);
@@ -168,6 +183,7 @@ class ColumnTexts final : public TextReader {
     }
   }
 
+  std::optional<ChatTemplate> chat_template_;
   TableFiles tables_;
   std::vector<std::string> columns_;  // the text, and the prompt where there is one
   std::vector<std::size_t> groups_;
@@ -190,13 +206,18 @@ std::unique_ptr<TextReader> read_text_columns(std::span<const FoundFile> files,
 
 std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files, const TextColumns& columns,
                                        TextOrder order) {
+  if (!columns.messages.empty()) {
+    check(columns.chat_template.has_value(), "conversations without a template");
+    return read_conversations(files, columns.messages, *columns.chat_template,
+                              ordered(files.size(), order));
+  }
   return columns.text.empty() ? read_text_files(files, order)
                               : read_text_columns(files, columns, order);
 }
 
 FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns,
                       const GoesOn& goes_on) {
-  if (columns.text.empty()) return find_files(paths, goes_on);
+  if (!columns.are_rows()) return find_files(paths, goes_on);
   FileSearch search;
   std::set<std::string> known;
   for (const std::string& path : paths) {

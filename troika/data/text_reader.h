@@ -1,7 +1,8 @@
-// The texts of documents, part by part: of text files, one a file, or of a column of tables, one a
-// row.
+// The texts of documents, part by part: of text files, one a file, of a column of tables, one a
+// row, or of conversations.
 #pragma once
 
+#include <troika/data/chat/chat_template.h>
 #include <troika/data/find_files.h>
 
 #include <cstddef>
@@ -10,20 +11,28 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace troika {
 
 struct TextPart {
   std::size_t document = 0;
-  bool last = false;       // of its document
-  bool is_prompt = false;  // stands before what is to be learned; such parts come first
-  std::string text;        // as part_length() cuts it
+  bool last = false;            // of its document
+  bool is_prompt = false;       // stands before what is to be learned; such parts come first
+  std::string text;             // as part_length() cuts it; a whole conversation
+  std::vector<TextSpan> spans;  // of a conversation; empty: it is plain text
 };
 
 // The columns of tables that hold texts; empty: files are the documents.
 struct TextColumns {
   std::string text;
-  std::string prompt;  // empty: there is none
+  std::string prompt = {};    // empty: there is none
+  std::string messages = {};  // of conversations in JSON Lines; then there is no other column
+  // Of conversations. With `text` that column has been rendered by it.
+  std::optional<ChatTemplate> chat_template = {};
+
+  // Returns whether documents are rows, rather than files.
+  [[nodiscard]] bool are_rows() const { return !text.empty() || !messages.empty(); }
 };
 
 // Reads documents one after the other. Those without text have none: rows without a value, and
@@ -39,6 +48,8 @@ class TextReader {
   // Names the document at such a position, for messages: its file, and its row in a table. Any
   // reader of the same files can.
   [[nodiscard]] virtual std::string describe_position(std::uint64_t position) const = 0;
+  // Returns whether what stands behind a document is to be learned.
+  [[nodiscard]] virtual bool separator_is_target() const { return true; }
   // Names a document that has been read.
   [[nodiscard]] std::string describe(std::size_t document) const {
     return describe_position(position(document));
@@ -61,7 +72,7 @@ enum class TextOrder { kAsFound, kShuffled };
                                                             const TextColumns& columns,
                                                             TextOrder order = TextOrder::kAsFound);
 
-// Opens files as documents, or their columns.
+// Opens files as documents, or their columns, or conversations.
 [[nodiscard]] std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files,
                                                      const TextColumns& columns,
                                                      TextOrder order = TextOrder::kAsFound);

@@ -1,5 +1,7 @@
 #include <ATen/Parallel.h>
+#include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/data/chat/encode_spans.h>
 #include <troika/data/document_source.h>
 #include <troika/data/tokenize_texts.h>
 
@@ -21,27 +23,54 @@ class DocumentKeys {
   void add(const TextPart& part, TokenizedPart& to) {
     if (head_.size() < kKeyBytes) head_ += part.text.substr(0, kKeyBytes - head_.size());
     bytes_ += static_cast<std::int64_t>(part.text.size());
-    if (part.is_prompt) prompt_bytes_ += static_cast<std::int64_t>(part.text.size());
+    learned_bytes_ += learned_bytes(part);
     if (!part.last) return;
-    to.document_bytes = bytes_ - prompt_bytes_;
+    to.document_bytes = learned_bytes_;
     to.key = document_key(static_cast<std::uint64_t>(bytes_), std::as_bytes(std::span(head_)));
     head_.clear();
-    bytes_ = prompt_bytes_ = 0;
+    bytes_ = learned_bytes_ = 0;
   }
 
  private:
+  static std::int64_t learned_bytes(const TextPart& part) {
+    if (part.spans.empty()) return part.is_prompt ? 0 : std::ssize(part.text);
+    std::size_t bytes = 0, begin = 0;
+    for (const TextSpan& span : part.spans) {
+      if (span.is_learned && !span.is_control) bytes += span.end - begin;
+      begin = span.end;
+    }
+    return static_cast<std::int64_t>(bytes);
+  }
+
   std::string head_;
-  std::int64_t bytes_ = 0, prompt_bytes_ = 0;
+  std::int64_t bytes_ = 0, learned_bytes_ = 0;
 };
 
+void encode_conversation(const TextReader& reader, const Tokenizer& tokenizer, const TextPart& text,
+                         TokenizedPart& to) {
+  try {
+    EncodedSpans encoded = encode_spans(tokenizer, text.text, text.spans);
+    to.ids = std::move(encoded.ids);
+    to.are_targets = std::move(encoded.are_learned);
+  } catch (const DataError& error) {
+    throw DataError(reader.describe(text.document) + ": " + error.what(), error.hint());
+  }
+}
+
 // Threads take one part after the other, because parts differ in size.
-void encode(const Tokenizer& tokenizer, std::span<const std::string> texts,
+void encode(const TextReader& reader, const Tokenizer& tokenizer, std::span<const TextPart> texts,
             std::span<TokenizedPart> parts) {
   std::atomic<std::size_t> next = 0;
   at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::size_t i = next++; i < texts.size(); i = next++) {
-      parts[i].ids = tokenizer.encode(texts[i]);
-      parts[i].not_utf8 = count_not_utf8(texts[i]);
+      const TextPart& text = texts[i];
+      parts[i].not_utf8 = count_not_utf8(text.text);
+      if (!text.spans.empty()) {
+        encode_conversation(reader, tokenizer, text, parts[i]);
+        continue;
+      }
+      parts[i].ids = tokenizer.encode(text.text);
+      if (text.is_prompt) parts[i].are_targets.assign(parts[i].ids.size(), 0);
     }
   });
 }
@@ -53,11 +82,11 @@ void tokenize_texts(TextReader& reader, const Tokenizer& tokenizer,
   const std::size_t batch_bytes =
       kBatchBytesPerThread * static_cast<std::size_t>(at::get_num_threads());
   DocumentKeys keys;
-  std::vector<std::string> texts;
+  std::vector<TextPart> texts;
   std::vector<TokenizedPart> parts;
   std::size_t bytes = 0;
   const auto flush = [&] {
-    encode(tokenizer, texts, parts);
+    encode(reader, tokenizer, texts, parts);
     for (const TokenizedPart& part : parts) sink(part);
     texts.clear();
     parts.clear();
@@ -68,10 +97,9 @@ void tokenize_texts(TextReader& reader, const Tokenizer& tokenizer,
     TokenizedPart& tokenized = parts.emplace_back();
     tokenized.document = part->document;
     tokenized.last = part->last;
-    tokenized.is_prompt = part->is_prompt;
     tokenized.text_bytes = part->text.size();
     keys.add(*part, tokenized);
-    texts.push_back(std::move(part->text));
+    texts.push_back(std::move(*part));
     if (bytes >= batch_bytes) flush();
   }
   flush();

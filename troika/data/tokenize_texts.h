@@ -17,12 +17,12 @@ namespace troika {
 struct TokenizedPart {
   std::size_t document = 0;
   bool last = false;           // of its document
-  bool is_prompt = false;      // as TextPart has it
   std::size_t text_bytes = 0;  // of this part
   std::size_t not_utf8 = 0;    // of these bytes: what SentencePiece reads as U+FFFD
   std::vector<std::int32_t> ids;
+  std::vector<char> are_targets;  // 1 or 0 for each id; empty: all are
   // The last part of a document has document_key() of the whole and the bytes of its text
-  // without the prompt.
+  // that is to be learned.
   std::uint64_t key = 0;
   std::int64_t document_bytes = 0;
 };

@@ -18,6 +18,15 @@ namespace troika {
 // MB.
 inline constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 30;
 
+// A token that stands in the vocabulary as it is written, such as <|im_end|>.
+struct NamedToken {
+  std::int32_t id = 0;
+  bool strips_left = false, strips_right = false;  // takes the white space beside it
+};
+
+// Says what becomes of special tokens that are written in a text.
+enum class Specials { kAreTokens, kAreText };
+
 // Const access is thread safe.
 class Tokenizer {
  public:
@@ -36,6 +45,16 @@ class Tokenizer {
   [[nodiscard]] virtual std::int64_t filler() const { return 0; }
   // Encodes a text. Throws DataError when it cannot be encoded.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  // Returns the token that is written so; nothing where the vocabulary has none.
+  [[nodiscard]] virtual std::optional<NamedToken> token(std::string_view /*text*/) const {
+    return std::nullopt;
+  }
+  // Encodes a text that stands behind a token. A SentencePiece model has control pieces, which no
+  // text becomes, and encodes as encode() does. Throws likewise.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode_behind(std::string_view text,
+                                                                Specials /*specials*/) const {
+    return encode(text);
+  }
   // Decodes ids. Ids outside the vocabulary add no text, and neither does a separator, except for
   // bytes.
   [[nodiscard]] virtual std::string decode(std::span<const std::int64_t> ids) const = 0;

@@ -81,20 +81,19 @@ class JsonTokenizer final : public Tokenizer {
   [[nodiscard]] std::span<const std::int32_t> suffix() const override { return suffix_; }
   [[nodiscard]] std::int64_t filler() const override { return filler_; }
 
+  [[nodiscard]] std::optional<NamedToken> token(std::string_view text) const override {
+    const hub_tokenizer_plugin::NamedToken found = model_->token(text);
+    if (found.id < 0) return std::nullopt;
+    return NamedToken{found.id, found.strips_left, found.strips_right};
+  }
+
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<std::int32_t> ids;
-    std::string error;
-    const auto append = [&](std::span<const int> part) {
-      ids.insert(ids.end(), part.begin(), part.end());
-    };
-    while (!text.empty()) {
-      const std::size_t length = part_length(text);
-      if (!model_->encode(text.substr(0, length), append, store_in(error))) {
-        throw DataError("a text cannot be encoded with " + quote(source_) + ": " + error);
-      }
-      text.remove_prefix(length);
-    }
-    return ids;
+    return encode_as(text, {});
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> encode_behind(std::string_view text,
+                                                        Specials specials) const override {
+    return encode_as(text, {false, specials == Specials::kAreTokens});
   }
 
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const override {
@@ -107,6 +106,23 @@ class JsonTokenizer final : public Tokenizer {
   }
 
  private:
+  [[nodiscard]] std::vector<std::int32_t> encode_as(std::string_view text,
+                                                    hub_tokenizer_plugin::Reading reading) const {
+    std::vector<std::int32_t> ids;
+    std::string error;
+    const auto append = [&](std::span<const int> part) {
+      ids.insert(ids.end(), part.begin(), part.end());
+    };
+    while (!text.empty()) {
+      const std::size_t length = part_length(text);
+      if (!model_->encode(text.substr(0, length), reading, append, store_in(error))) {
+        throw DataError("a text cannot be encoded with " + quote(source_) + ": " + error);
+      }
+      text.remove_prefix(length);
+    }
+    return ids;
+  }
+
   using Names = std::array<std::string_view, 8>;
   // What models call such tokens where nothing beside the file says it.
   static constexpr Names kEnds = {"<|endoftext|>", "</s>",    "<|end_of_text|>", "<eos>",

@@ -5,6 +5,7 @@
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/data/chat/encode_spans.h>
 #include <troika/device/choose.h>
 #include <troika/device/device.h>
 #include <troika/device/device_error.h>
@@ -112,7 +113,8 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
                      "train on \"text\" or \"tokens\" to generate from it");
   }
   check_is_finished(run);
-  tokenizer_ = open_tokenizer(tokenizer.empty() ? *own_tokenizer : tokenizer);
+  tokenizer_name_ = tokenizer.empty() ? *own_tokenizer : tokenizer;
+  tokenizer_ = open_tokenizer(tokenizer_name_);
   tokens_ = traits.sample.input();
   if (!arena_) return;
   const c10::InferenceMode no_autograd;
@@ -133,19 +135,41 @@ std::vector<std::int64_t> Generator::ids_of(std::string_view prompt) const {
   std::vector<std::int64_t> ids;
   if (prompt.empty()) ids.push_back(tokenizer_->separator());  // what a document begins behind
   for (const std::int32_t id : tokenizer_->encode(prompt)) ids.push_back(id);
+  check_known(ids);
+  return ids;
+}
+
+void Generator::check_known(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids) {
     if (id >= tokens_.range) {
       throw DataError("the prompt has token " + std::to_string(id) + ", the model knows " +
                       std::to_string(tokens_.range));
     }
   }
-  return ids;
 }
 
 void Generator::generate(std::string_view prompt, const SamplingOptions& options,
                          const std::function<void(std::string_view)>& emit) const {
+  go_on({ids_of(prompt)}, options, emit);
+}
+
+void Generator::answer(ChatTemplate chat_template, std::string_view says,
+                       const SamplingOptions& options,
+                       const std::function<void(std::string_view)>& emit) const {
+  check_chat_tokenizer(chat_template, *tokenizer_, tokenizer_name_);
+  const ChatMessage message{"user", std::string(says)};
+  const ChatText chat = render_prompt(chat_template, {&message, 1});
+  const EncodedSpans encoded = encode_spans(*tokenizer_, chat.text, chat.spans);
+  Beginning beginning{{encoded.ids.begin(), encoded.ids.end()}, false};
+  beginning.end = tokenizer_->token(end_of_turn(chat_template))->id;
+  check_known(beginning.ids);
+  go_on(std::move(beginning), options, emit);
+}
+
+void Generator::go_on(Beginning beginning, const SamplingOptions& options,
+                      const std::function<void(std::string_view)>& emit) const {
   try {
-    go_on(prompt, options, emit);
+    draw_tokens(std::move(beginning), options, emit);
   } catch (const c10::Error& error) {
     const auto shown = device_error(error, device_);
     if (!shown) throw;
@@ -153,10 +177,11 @@ void Generator::generate(std::string_view prompt, const SamplingOptions& options
   }
 }
 
-void Generator::go_on(std::string_view prompt, const SamplingOptions& options,
-                      const std::function<void(std::string_view)>& emit) const {
+void Generator::draw_tokens(Beginning beginning, const SamplingOptions& options,
+                            const std::function<void(std::string_view)>& emit) const {
   const c10::InferenceMode no_autograd;
-  std::vector<std::int64_t> ids = ids_of(prompt), shown = ids;
+  std::vector<std::int64_t> ids = std::move(beginning.ids), shown;
+  if (beginning.is_shown) shown = ids;
   std::erase(shown, tokenizer_->separator());
   const RandomStream stream(stream_key(options.seed, "generate"));
   GrowingText text(emit);
@@ -167,6 +192,7 @@ void Generator::go_on(std::string_view prompt, const SamplingOptions& options,
         at::tensor(at::ArrayRef<std::int64_t>(ids).slice(ids.size() - seen, seen), at::kLong);
     ids.push_back(draw(to_host(model_->next(to_device(window, device_))), options,
                        stream.uniform(static_cast<std::uint64_t>(i))));
+    if (ids.back() == beginning.end) break;
     if (ids.back() == tokenizer_->separator()) continue;
     shown.push_back(ids.back());
     // All of it: a piece may change how the one before it reads.

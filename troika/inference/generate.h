@@ -1,6 +1,7 @@
 // Text from the saved model of a run.
 #pragma once
 
+#include <troika/data/chat/chat_template.h>
 #include <troika/data/tokenizer.h>
 #include <troika/models/kind.h>
 #include <troika/recipe/recipe.h>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,15 +39,30 @@ class Generator {
   // tokens that the model does not know, and what device_error() says where the device fails.
   void generate(std::string_view prompt, const SamplingOptions& options,
                 const std::function<void(std::string_view)>& emit) const;
+  // Answers what a user says, up to the token that ends a turn, likewise. `emit` gets the answer.
+  // Throws DataError naming a token of the template that the tokenizer lacks.
+  void answer(ChatTemplate chat_template, std::string_view says, const SamplingOptions& options,
+              const std::function<void(std::string_view)>& emit) const;
 
  private:
-  void go_on(std::string_view prompt, const SamplingOptions& options,
+  // The ids that a text begins with.
+  struct Beginning {
+    std::vector<std::int64_t> ids;
+    bool is_shown = true;
+    std::int64_t end = -1;  // the id that ends it; negative: none does
+  };
+  void draw_tokens(Beginning beginning, const SamplingOptions& options,
+                   const std::function<void(std::string_view)>& emit) const;
+  // Draws them, and says what device_error() says where the device fails.
+  void go_on(Beginning beginning, const SamplingOptions& options,
              const std::function<void(std::string_view)>& emit) const;
+  void check_known(std::span<const std::int64_t> ids) const;
   // Opens the predictor that the kind of model brings along, without values; false if it has none.
   [[nodiscard]] bool open_own(const ModelOptions& model);
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::string_view prompt) const;
 
   Recipe recipe_;
+  std::string tokenizer_name_;
   std::unique_ptr<Tokenizer> tokenizer_;
   at::Device device_ = at::kCPU;
   std::unique_ptr<Arena> arena_;  // of a kind's own predictor

@@ -198,7 +198,8 @@ std::vector<Section> sections() {
   std::vector<Key> data = data_cache_keys();
   data.insert(
       data.begin(),
-      kind_key<kData>("text files, token shards, tables, images, or random numbers").required());
+      kind_key<kData>("text files, conversations, token shards, tables, images, or random numbers")
+          .required());
   return {
       {"", top_keys(), [](void* document) { return document; }},
       {"model", model, [](void* document) -> void* { return &kModel(document).from; },

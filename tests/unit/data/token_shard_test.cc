@@ -68,6 +68,40 @@ TEST(TokenShard, ReadsWhatWasWrittenInEveryWidth) {
   }
 }
 
+TEST(TokenShard, SaysWhichTokensAreTargets) {
+  // Masks that begin late, end early, and cross words of 64 bits.
+  for (const std::size_t tokens : {1U, 63U, 64U, 65U, 130U}) {
+    TemporaryFolder folder;
+    ShardWriter writer(folder / "x.tokens", {.vocab_size = 300, .separator = 3});
+    const std::vector<std::int32_t> ids(std::max<std::size_t>(70, tokens), 299);
+    writer.add_tokens(std::span(ids).first(70));
+    writer.end_document(1, 1);
+    std::vector<char> mask;
+    for (std::size_t i = 0; i < tokens; ++i) mask.push_back(i % 3 == 0 ? 0 : 1);
+    writer.add_tokens(std::span(ids).first(tokens), mask);
+    writer.end_document(2, 1);
+    writer.add_tokens(std::span(ids).first(5));
+    writer.end_document(3, 1);
+    writer.finish();
+    const std::string file = file_content(folder / "x.tokens");
+    const TokenShard shard(bytes_of(file), "x");
+    EXPECT_TRUE(shard.header().has_mask);
+    EXPECT_TRUE(shard.header().separator_is_target);
+    const std::vector<std::vector<char>> expected = {std::vector<char>(70, 1), mask,
+                                                     std::vector<char>(5, 1)};
+    for (std::uint64_t number = 0; number < 3; ++number) {
+      std::vector<char> read(shard.length(number)), last(1);
+      shard.read_mask(number, 0, read);
+      EXPECT_EQ(read, expected[number]);
+      shard.read_mask(number, read.size() - 1, last);
+      EXPECT_EQ(last.front(), read.back());
+    }
+    EXPECT_EQ(document(shard, 1).size(), tokens);
+    EXPECT_THAT(error_of(file.substr(0, file.size() - 8)), HasSubstr("truncated"));
+    EXPECT_THAT(error_of(changed(file, 72, 2)), HasSubstr("reserved"));
+  }
+}
+
 TEST(TokenShard, RefusesToReadOutsideADocument) {
   const std::string file = shard_file(256, 9);
   const TokenShard shard(bytes_of(file), "x");
@@ -112,7 +146,9 @@ TEST(TokenShard, ChecksEveryFieldBehindTheChecksum) {
   const auto error = [&](std::size_t at, std::uint64_t value) {
     return error_of(changed(file, at, value));
   };
-  EXPECT_THAT(error(8, std::uint64_t{2} << 32 | 2), HasSubstr("version 2"));
+  EXPECT_THAT(error(8, std::uint64_t{2} << 32 | 3), HasSubstr("version 3"));
+  EXPECT_THAT(error(8, std::uint64_t{2} << 32 | 2), HasSubstr("truncated"));  // without a mask
+  EXPECT_THAT(error(72, 1), HasSubstr("reserved"));
   EXPECT_THAT(error(8, std::uint64_t{3} << 32 | 1), HasSubstr("3 bytes"));
   EXPECT_THAT(error(16, 0), HasSubstr("vocabulary"));
   EXPECT_THAT(error(16, 65537), HasSubstr("vocabulary"));

@@ -96,6 +96,23 @@ arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name,
   return file;
 }
 
+class OpenText final : public TextStream {
+ public:
+  explicit OpenText(std::shared_ptr<arrow::io::InputStream> text) : text_(std::move(text)) {}
+  [[nodiscard]] bool read(std::int64_t most, const TakeText& take, const TakeText& error) override {
+    const auto bytes = text_->Read(most);
+    if (bytes.ok()) {
+      take(std::string_view(**bytes));
+    } else {
+      error(bytes.status().message());
+    }
+    return bytes.ok();
+  }
+
+ private:
+  std::shared_ptr<arrow::io::InputStream> text_;
+};
+
 class Arrow final : public ArrowPlugin {
  public:
   [[nodiscard]] bool set_threads(Threads threads, const TakeText& error) const override {
@@ -115,6 +132,14 @@ class Arrow final : public ArrowPlugin {
     return nullptr;
   }
 
+  [[nodiscard]] std::unique_ptr<TextStream> open_text(const std::string& path,
+                                                      const TakeText& error) const override {
+    arrow::Result<std::unique_ptr<TextStream>> text = open_text_of(path);
+    if (text.ok()) return std::move(text).ValueUnsafe();
+    error(text.status().message());
+    return nullptr;
+  }
+
   [[nodiscard]] bool is_table(const std::string& path, const TextFormat& format) const override {
     const arrow::Result<Input> input = input_of(path);
     if (!input.ok()) return true;
@@ -131,6 +156,21 @@ class Arrow final : public ArrowPlugin {
   }
 
  private:
+  arrow::Result<std::unique_ptr<TextStream>> open_text_of(const std::string& path) const {
+    ARROW_ASSIGN_OR_RAISE(const Input input, input_of(path));
+    ARROW_ASSIGN_OR_RAISE(const std::string head, head_of(*input));
+    const Found found = kind_of(head, name_of(path), {});
+    if (found.kind == FileFormat::kParquet && head.starts_with("PAR1")) {
+      return arrow::Status::Invalid("it is a Parquet file");
+    }
+    if (found.kind == FileFormat::kIpc || found.kind == FileFormat::kIpcStream) {
+      return arrow::Status::Invalid("it is an Arrow file");
+    }
+    ARROW_RETURN_NOT_OK(check_text(head));
+    ARROW_ASSIGN_OR_RAISE(auto text, troika::arrow_plugin::open_text(input, found.compression));
+    return std::make_unique<OpenText>(std::move(text));
+  }
+
   arrow::Result<std::unique_ptr<File>> open_path(const std::string& path,
                                                  const TextFormat& format) const {
     ARROW_ASSIGN_OR_RAISE(Input input, input_of(path));

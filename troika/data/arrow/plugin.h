@@ -113,6 +113,16 @@ struct Threads {
   bool operator==(const Threads&) const = default;
 };
 
+// The bytes of a text file, from its beginning. Not thread safe.
+class TextStream {
+ public:
+  virtual ~TextStream() = default;
+  // Passes the next bytes, at most `most`; none at the end. Returns false where `error` has been
+  // given the reason.
+  [[nodiscard]] virtual bool read(std::int64_t most, const TakeText& take,
+                                  const TakeText& error) = 0;
+};
+
 class ArrowPlugin {
  public:
   virtual ~ArrowPlugin() = default;
@@ -126,6 +136,9 @@ class ArrowPlugin {
   [[nodiscard]] virtual std::unique_ptr<File> open(const std::string& path,
                                                    const TextFormat& format,
                                                    const TakeText& error) const = 0;
+  // Opens a file of text, which may be compressed with gzip or zstd; returns null likewise.
+  [[nodiscard]] virtual std::unique_ptr<TextStream> open_text(const std::string& path,
+                                                              const TakeText& error) const = 0;
   // Begins a Parquet file of kInteger, kNumber and kText columns, whose bytes go to `take`. Returns
   // null where `error` has been given the reason.
   [[nodiscard]] virtual std::unique_ptr<Writer> create(std::span<const Column> columns,

@@ -39,24 +39,30 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& norma
   }
 }
 
-const AddedToken* AddedTokens::find(std::string_view all, std::size_t at, bool normalised) const {
-  const auto& by_first = normalised ? normalised_ : others_;
+const AddedToken* AddedTokens::named(std::string_view text) const {
+  const auto found = std::ranges::find(tokens_, text, &AddedToken::text);
+  return found == tokens_.end() ? nullptr : &*found;
+}
+
+const AddedToken* AddedTokens::find(std::string_view all, std::size_t at, Pass pass) const {
+  const auto& by_first = pass.normalised ? normalised_ : others_;
   const auto found = by_first.find(all[at]);
   if (found == by_first.end()) return nullptr;
   for (const AddedToken* const token : found->second) {
+    if (token->is_special && !pass.special) continue;
     if (!all.substr(at).starts_with(token->text)) continue;
     if (!token->is_single_word || stands_alone(all, at, at + token->text.size())) return token;
   }
   return nullptr;
 }
 
-void AddedTokens::cut(std::string_view all, bool normalised,
+void AddedTokens::cut(std::string_view all, Pass pass,
                       const std::function<void(std::string_view, std::size_t)>& text,
                       const std::function<void(int)>& token) const {
   std::size_t done = 0;
-  const bool has_some = !(normalised ? normalised_ : others_).empty();
+  const bool has_some = !(pass.normalised ? normalised_ : others_).empty();
   for (std::size_t at = 0; has_some && at < all.size();) {
-    const AddedToken* const found = find(all, at, normalised);
+    const AddedToken* const found = find(all, at, pass);
     if (found == nullptr) {
       ++at;
       continue;

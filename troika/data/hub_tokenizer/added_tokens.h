@@ -26,15 +26,21 @@ class AddedTokens {
  public:
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
 
+  // The tokens that one pass over a text looks for.
+  struct Pass {
+    bool normalised = false;  // those that are found in normalised text, or only others
+    bool special = true;      // also special ones
+  };
   // Calls `text` for what lies between tokens, and `token` for each of them, from left to right;
-  // the longest counts. `normalised`: only those that are found in normalised text, or only others.
-  void cut(std::string_view all, bool normalised,
+  // the longest counts.
+  void cut(std::string_view all, Pass pass,
            const std::function<void(std::string_view, std::size_t begin)>& text,
            const std::function<void(int id)>& token) const;
-  [[nodiscard]] const std::vector<AddedToken>& tokens() const { return tokens_; }
+  // Returns the token of this text; null where there is none.
+  [[nodiscard]] const AddedToken* named(std::string_view text) const;
 
  private:
-  [[nodiscard]] const AddedToken* find(std::string_view all, std::size_t at, bool normalised) const;
+  [[nodiscard]] const AddedToken* find(std::string_view all, std::size_t at, Pass pass) const;
 
   std::vector<AddedToken> tokens_;
   // Hold them by their first byte, the longest first.

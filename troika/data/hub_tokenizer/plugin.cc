@@ -108,9 +108,14 @@ class HubModel final : public Model {
   [[nodiscard]] std::span<const int> prefix() const override { return frame_.prefix; }
   [[nodiscard]] std::span<const int> suffix() const override { return frame_.suffix; }
 
-  [[nodiscard]] bool encode(std::string_view text, const TakeIds& take,
+  [[nodiscard]] NamedToken token(std::string_view text) const override {
+    const AddedToken* const added = added_.named(text);
+    if (added == nullptr) return {id_of(text)};
+    return {added->id, added->strips_left, added->strips_right};
+  }
+  [[nodiscard]] bool encode(std::string_view text, Reading reading, const TakeIds& take,
                             const TakeText& error) const override {
-    return tried(error, [&] { take(ids_of(valid_utf8(text))); });
+    return tried(error, [&] { take(ids_of(valid_utf8(text), reading)); });
   }
   [[nodiscard]] bool decode(std::span<const int> ids, const TakeText& take,
                             const TakeText& error) const override {
@@ -146,18 +151,20 @@ class HubModel final : public Model {
     tokens_[static_cast<std::size_t>(id)] = text;
   }
 
-  [[nodiscard]] std::vector<int> ids_of(const std::string& all) const {
+  [[nodiscard]] std::vector<int> ids_of(const std::string& all, Reading reading) const {
     std::vector<int> ids;
     WordCache cache;
     const auto token = [&](int id) { ids.push_back(id); };
+    const AddedTokens::Pass others{false, reading.special_tokens};
+    const AddedTokens::Pass normalised{true, reading.special_tokens};
     added_.cut(
-        all, /*normalised=*/false,
+        all, others,
         [&](std::string_view text, std::size_t begin) {
           const std::string normal = normalizer_.apply(std::string(text));
           added_.cut(
-              normal, /*normalised=*/true,
+              normal, normalised,
               [&](std::string_view part, std::size_t inside) {
-                const bool is_first = begin == 0 && inside == 0;
+                const bool is_first = reading.is_first && begin == 0 && inside == 0;
                 for (const std::string& word : pre_tokenizer_.cut(std::string(part), is_first)) {
                   cache.encode(*words_, word, ids);
                 }

@@ -13,6 +13,18 @@ namespace troika::hub_tokenizer_plugin {
 using TakeIds = std::function<void(std::span<const int>)>;
 using TakeText = std::function<void(std::string_view)>;
 
+// How a text is read.
+struct Reading {
+  bool is_first = true;        // nothing stands before it
+  bool special_tokens = true;  // special tokens that are written in it become those tokens
+};
+
+// A token that is found in texts before all else.
+struct NamedToken {
+  int id = -1;                                     // negative: there is none
+  bool strips_left = false, strips_right = false;  // takes the white space beside it
+};
+
 // A tokenizer. A function that returns false has passed the reason to `error`. Const access is
 // thread safe.
 class Model {
@@ -22,6 +34,8 @@ class Model {
   [[nodiscard]] virtual int vocab_size() const = 0;
   // Returns the id of a token; negative where there is none.
   [[nodiscard]] virtual int id_of(std::string_view token) const = 0;
+  // Returns a token of the vocabulary, with what it takes where it is an added one.
+  [[nodiscard]] virtual NamedToken token(std::string_view text) const = 0;
   // Calls `take` for each special token, in the order of their ids.
   virtual void special_tokens(
       const std::function<void(std::string_view token, int id)>& take) const = 0;
@@ -29,7 +43,7 @@ class Model {
   [[nodiscard]] virtual std::span<const int> prefix() const = 0;
   [[nodiscard]] virtual std::span<const int> suffix() const = 0;
   // Encodes a text without them. Bytes that are no UTF-8 are read as U+FFFD.
-  [[nodiscard]] virtual bool encode(std::string_view text, const TakeIds& ids,
+  [[nodiscard]] virtual bool encode(std::string_view text, Reading reading, const TakeIds& ids,
                                     const TakeText& error) const = 0;
   // Decodes ids; special tokens give no text.
   [[nodiscard]] virtual bool decode(std::span<const int> ids, const TakeText& text,

@@ -29,6 +29,10 @@ class LoadedModel final : public Model {
   }
   [[nodiscard]] int vocab_size() const override { return processor_.GetPieceSize(); }
   [[nodiscard]] int eos_id() const override { return processor_.eos_id(); }
+  [[nodiscard]] int id_of(std::string_view piece) const override {
+    const int id = processor_.PieceToId(piece);  // that of the unknown piece where there is none
+    return processor_.IdToPiece(id) == piece ? id : -1;
+  }
   [[nodiscard]] bool encode(std::string_view text, const TakeIds& ids,
                             const TakeText& error) const override {
     std::vector<int> made;

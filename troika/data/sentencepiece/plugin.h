@@ -24,6 +24,8 @@ class Model {
   virtual ~Model() = default;
   [[nodiscard]] virtual int vocab_size() const = 0;
   [[nodiscard]] virtual int eos_id() const = 0;  // negative: it has none
+  // Returns the id of a piece; negative where there is none.
+  [[nodiscard]] virtual int id_of(std::string_view piece) const = 0;
   [[nodiscard]] virtual bool encode(std::string_view text, const TakeIds& ids,
                                     const TakeText& error) const = 0;
   [[nodiscard]] virtual bool decode(std::span<const int> ids, const TakeText& text,

@@ -57,6 +57,7 @@ class PackedDataset final : public Dataset {
                  data.held_out_fraction},
         sample_(sample) {
     for (const auto& source : sources_) {
+      check_pack(*source);
       check_vocabulary(*source, options_.vocab_size);
       if (!source->warning().empty()) warnings_.push_back(source->warning());
     }
@@ -79,6 +80,13 @@ class PackedDataset final : public Dataset {
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:
+  // Shards say of themselves that they are of conversations.
+  void check_pack(const DocumentSource& source) const {
+    if (source.separator_is_target() || options_.pack != Pack::kConcatenate) return;
+    throw DataError("data.pack = \"concatenate\" has the conversations of " + source.describe(0) +
+                        " attend to each other",
+                    "write pack = \"isolated\" or \"pad\"");
+  }
   [[nodiscard]] const Sides& sides(Split split) const {
     return split == Split::kTrain ? train_ : held_out_;
   }
@@ -179,6 +187,7 @@ Microbatch PackedDataset::microbatch(Split split, std::span<const SampleRef> sam
 
 std::string PackedDataset::fingerprint() const {
   std::uint64_t hash = 0;
+  bool masked = false;
   const auto add = [&hash](std::uint64_t value) { hash = mix_bits(hash ^ value) + value; };
   for (const auto& source : sources_) {
     add(static_cast<std::uint64_t>(source->documents()));
@@ -187,6 +196,11 @@ std::string PackedDataset::fingerprint() const {
       add(source->key(document));
       add(static_cast<std::uint64_t>(source->length(document)));
     }
+    if (source->has_mask()) masked = true;
+  }
+  if (!masked) return hex(hash);
+  for (const Split split : {Split::kTrain, Split::kHeldOut}) {
+    for (const auto& side : sides(split)) add(static_cast<std::uint64_t>(side->targets()));
   }
   return hex(hash);
 }
@@ -268,8 +282,8 @@ std::vector<Key> document_keys(std::vector<Key> own) {
 
 }  // namespace
 
-DocumentKind::DocumentKind(std::string_view name, std::vector<Key> own)
-    : Declared(name, document_keys(std::move(own))) {}
+DocumentKind::DocumentKind(std::string_view name, std::vector<Key> own, DocumentOptions defaults)
+    : Declared(name, document_keys(std::move(own)), std::move(defaults)) {}
 
 FileSearch DocumentKind::find(const DocumentOptions& options, const GoesOn& goes_on) const {
   return find_files(options.paths, goes_on);

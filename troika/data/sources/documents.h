@@ -1,7 +1,8 @@
-// What data of stored documents has in common, text files and token shards alike: its keys, its
+// What data of stored documents has in common, text, conversations and token shards: its keys, its
 // checks, and the data set that packs documents into samples.
 #pragma once
 
+#include <troika/data/chat/chat_template.h>
 #include <troika/data/document_source.h>
 #include <troika/data/find_files.h>
 #include <troika/data/host_work.h>
@@ -18,8 +19,10 @@ namespace troika {
 struct DocumentOptions {
   std::vector<std::string> paths;
   std::vector<double> weights;
-  std::string column = "none";  // of kind = "text", as prompt_column
-  std::string prompt_column = "none";
+  std::string column = "none";                         // of kind = "text" and "chat"
+  std::string prompt_column = "none";                  // of kind = "text"
+  ChatTemplate chat_template = ChatTemplate::kChatml;  // of kind = "chat", as messages
+  std::string messages = "messages";
   std::string tokenizer = "bytes";
   Pack pack = Pack::kConcatenate;
   double held_out_fraction = 0.01;
@@ -30,7 +33,8 @@ struct DocumentOptions {
 class DocumentKind : public Declared<DataKind, DocumentOptions> {
  public:
   // Has the keys of all documents, and `own`.
-  explicit DocumentKind(std::string_view name, std::vector<Key> own = {});
+  explicit DocumentKind(std::string_view name, std::vector<Key> own = {},
+                        DocumentOptions defaults = {});
 
   void check(const Options& options, const Origins& origins) const override;
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,

@@ -15,14 +15,15 @@ class ColumnDocuments final : public DocumentSource {
   ColumnDocuments(std::span<const FoundFile> files, const TextColumns& columns,
                   const Tokenizer& tokenizer, HostWork& host)
       : files_(files.begin(), files.end()), columns_(columns) {
-    const auto open = [&] { return read_text_columns(files_, columns_); };
+    const auto open = [&] { return read_texts(files_, columns_); };
     TokenisedTexts texts = tokenise_once(host, open, tokenizer, Tokenless::kLeftOut);
     if (!texts.tokens) {
-      throw DataError("no row of the table has text in data.column", "name another column");
+      throw DataError(columns.messages.empty() ? "no row of the table has text in data.column"
+                                               : "the data files have no conversation",
+                      "name another column, or other files");
     }
     tokens_ = std::move(texts.tokens);
     rows_ = std::move(texts.positions);
-    if (!columns.prompt.empty()) prompts_ = std::move(texts.prompts);
     if (tokenizer.fingerprint() != open_tokenizer("bytes")->fingerprint()) {
       warning_ = std::move(texts.warning);
     }
@@ -32,9 +33,12 @@ class ColumnDocuments final : public DocumentSource {
   [[nodiscard]] std::int64_t length(std::int64_t document) const override {
     return tokens_->length(document);
   }
-  [[nodiscard]] std::int64_t prompt_length(std::int64_t document) const override {
-    return prompts_.empty() ? 0 : prompts_[static_cast<std::size_t>(document)];
+  [[nodiscard]] bool has_mask() const override { return tokens_->has_mask(); }
+  void read_mask(std::int64_t document, std::int64_t first,
+                 std::span<char> are_targets) const override {
+    tokens_->read_mask(document, first, are_targets);
   }
+  [[nodiscard]] bool separator_is_target() const override { return tokens_->separator_is_target(); }
   void read(std::int64_t document, std::int64_t first, std::span<std::int64_t> out) const override {
     tokens_->read(document, first, out);
   }
@@ -51,15 +55,14 @@ class ColumnDocuments final : public DocumentSource {
   // Opens the tables again: only errors name rows.
   [[nodiscard]] std::string describe(std::int64_t document) const override {
     const std::scoped_lock lock(mutex_);
-    if (!reader_) reader_ = read_text_columns(files_, columns_);
+    if (!reader_) reader_ = read_texts(files_, columns_);
     return reader_->describe_position(rows_[static_cast<std::size_t>(document)]);
   }
 
  private:
   std::vector<FoundFile> files_;
   TextColumns columns_;
-  std::vector<std::int32_t> prompts_;  // tokens of each document; empty: there are none
-  std::vector<std::uint64_t> rows_;    // TextReader::position() of each document
+  std::vector<std::uint64_t> rows_;  // TextReader::position() of each document
   std::unique_ptr<DocumentSource> tokens_;
   std::string warning_;
   mutable std::mutex mutex_;

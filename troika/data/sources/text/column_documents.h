@@ -1,4 +1,5 @@
-// The rows of a column of text as documents, each behind its prompt where another column has one.
+// The rows of a column of text as documents, each behind its prompt where another column has one,
+// and conversations.
 // Their tokens lie in a token shard without a name, in the folder for temporary files: memory does
 // not grow with them.
 #pragma once

@@ -72,7 +72,6 @@ struct WrittenShard {
   std::string path;      // empty: no text has a token
   std::string identity;  // FileIdentity::file()
   std::vector<std::uint64_t> positions;
-  std::vector<std::int32_t> prompts;
   std::string warning;
 };
 
@@ -101,7 +100,6 @@ std::string encode_shard(const WrittenShard& shard) {
   write_values(writer, std::span<const char>(shard.path));
   write_values(writer, std::span<const char>(shard.identity));
   write_values(writer, std::span<const std::uint64_t>(shard.positions));
-  write_values(writer, std::span<const std::int32_t>(shard.prompts));
   write_values(writer, std::span<const char>(shard.warning));
   return std::string(text_of(writer.bytes()));
 }
@@ -112,29 +110,25 @@ WrittenShard decode_shard(std::string_view text) {
   shard.path = read_text(reader);
   shard.identity = read_text(reader);
   shard.positions = read_values<std::uint64_t>(reader);
-  shard.prompts = read_values<std::int32_t>(reader);
   shard.warning = read_text(reader);
   return shard;
 }
 
 WrittenShard write_shard(TemporaryFile& file, TextReader& reader, const Tokenizer& tokenizer,
                          Tokenless tokenless, const GoesOn& goes_on) {
-  ShardWriter shard(file.path(), header_for(tokenizer));
+  ShardWriter shard(file.path(), header_for(tokenizer, reader.separator_is_target()));
   file.remove_name();
   WrittenShard written;
   NotUtf8 not_utf8;
   std::uint64_t before = 0;
-  std::int32_t prompt = 0;
   tokenize_texts(reader, tokenizer, [&](const TokenizedPart& part) {
     goes_on();
     not_utf8.add(part);
-    shard.add_tokens(part.ids);
-    if (part.is_prompt) prompt += static_cast<std::int32_t>(part.ids.size());
+    shard.add_tokens(part.ids, part.are_targets);
     if (!part.last) return;
     if (tokenless == Tokenless::kLeftOut && shard.tokens() == before) return;
     shard.end_document(part.key, static_cast<std::uint64_t>(part.document_bytes));
     written.positions.push_back(reader.position(part.document));
-    written.prompts.push_back(std::exchange(prompt, 0));
     before = shard.tokens();
   });
   written.warning = not_utf8.describe(reader);
@@ -180,7 +174,6 @@ TokenisedTexts tokenise_once(HostWork& host, const OpenReader& open, const Token
     }
   }
   texts.positions = std::move(shard.positions);
-  texts.prompts = std::move(shard.prompts);
   texts.warning = std::move(shard.warning);
   return texts;
 }

@@ -18,7 +18,6 @@ namespace troika {
 struct TokenisedTexts {
   std::unique_ptr<DocumentSource> tokens;
   std::vector<std::uint64_t> positions;  // TextReader::position() of each document
-  std::vector<std::int32_t> prompts;     // tokens of each document's prompt
   std::string warning;                   // NotUtf8::describe()
 };
 

@@ -71,6 +71,18 @@ class TokenDocuments final : public DocumentSource {
     const Location location = find(document);
     location.shard->read(location.document, static_cast<std::uint64_t>(first), out);
   }
+  [[nodiscard]] bool has_mask() const override {
+    return std::ranges::any_of(shards_,
+                               [](const auto& each) { return each->shard().header().has_mask; });
+  }
+  void read_mask(std::int64_t document, std::int64_t first,
+                 std::span<char> are_targets) const override {
+    const Location location = find(document);
+    location.shard->read_mask(location.document, static_cast<std::uint64_t>(first), are_targets);
+  }
+  [[nodiscard]] bool separator_is_target() const override {
+    return shards_.front()->shard().header().separator_is_target;
+  }
   [[nodiscard]] std::uint64_t key(std::int64_t document) const override {
     const Location location = find(document);
     return location.shard->key(location.document);
@@ -123,6 +135,11 @@ class TokenDocuments final : public DocumentSource {
       throw DataError("the token shards " + shown_path(first.name()) + " and " +
                           shown_path(shard.name()) + " were made by different tokenizers",
                       "prepare them again with the same --tokenizer");
+    }
+    if (shard.header().separator_is_target != first.header().separator_is_target) {
+      throw DataError("of the token shards " + shown_path(first.name()) + " and " +
+                          shown_path(shard.name()) + " one has conversations, and one other text",
+                      "give each a path of its own, with data.weights");
     }
   }
 

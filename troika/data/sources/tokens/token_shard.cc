@@ -16,13 +16,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "token shards are read in place");
 
 constexpr std::string_view kMagic = "TROIKATK";
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kReservedBytes = 48;
+constexpr std::uint32_t kVersion = 1, kMaskVersion = 2;
+constexpr std::size_t kReservedBytes = 44;
 constexpr std::size_t kChecksummed = kShardHeaderBytes - 8;
 
 struct Sections {
   std::uint64_t tokens = 0;   // bytes, without the zeros behind
   std::uint64_t padding = 0;  // those zeros
+  std::uint64_t mask = 0;     // with the zeros behind
   std::uint64_t begins = 0;
   std::uint64_t keys = 0;
   std::uint64_t file = 0;  // all of the file
@@ -36,13 +37,14 @@ std::optional<Sections> sections_of(const TokenShardHeader& header) {
   if (!tokens || !keys) return std::nullopt;
   sections.tokens = *tokens;
   sections.padding = shard_padding(*tokens);
+  if (header.has_mask) sections.mask = mask_bytes(header.tokens);
   sections.keys = *keys;
   std::optional<std::uint64_t> total = checked_add(*keys, std::uint64_t{8});
   if (!total) return std::nullopt;
   sections.begins = *total;
   total = std::uint64_t{kShardHeaderBytes};
   for (const std::uint64_t part :
-       {sections.tokens, sections.padding, sections.begins, sections.keys}) {
+       {sections.tokens, sections.padding, sections.mask, sections.begins, sections.keys}) {
     total = checked_add(*total, part);
     if (!total) return std::nullopt;
   }
@@ -64,13 +66,14 @@ void widen(std::span<const std::byte> from, std::span<std::int64_t> to) {
 std::array<std::byte, kShardHeaderBytes> encode_header(const TokenShardHeader& header) {
   ByteWriter writer;
   writer.write_text(kMagic);
-  writer.write(kVersion);
+  writer.write(header.has_mask ? kMaskVersion : kVersion);
   writer.write(header.token_bytes);
   for (const std::uint64_t value :
        {header.vocab_size, header.documents, header.tokens, header.text_bytes, header.largest_id,
         header.separator, header.tokenizer}) {
     writer.write(value);
   }
+  writer.write(std::uint32_t{header.separator_is_target ? 0U : 1U});
   writer.write_bytes(std::array<std::byte, kReservedBytes>{});
   writer.write(content_hash(writer.bytes()));
   std::array<std::byte, kShardHeaderBytes> bytes{};
@@ -118,8 +121,10 @@ void TokenShard::take_tables(std::span<const std::byte> bytes) {
   for (const std::byte b : bytes.first(sections->padding)) {
     if (b != std::byte{}) fail("has bytes behind its tokens that are not zero");
   }
-  begins_ = bytes.subspan(sections->padding, sections->begins);
-  keys_ = bytes.subspan(sections->padding + sections->begins, sections->keys);
+  bytes = bytes.subspan(sections->padding);
+  mask_ = bytes.first(sections->mask);
+  begins_ = bytes.subspan(sections->mask, sections->begins);
+  keys_ = bytes.subspan(sections->mask + sections->begins, sections->keys);
   check_documents();
 }
 
@@ -135,22 +140,26 @@ void TokenShard::parse_header(std::span<const std::byte> bytes) {
   ByteReader reader(bytes.first(kShardHeaderBytes), name_);
   reader.skip(kMagic.size());
   const auto version = reader.read<std::uint32_t>();
-  if (version != kVersion) {
-    fail("has version " + std::to_string(version) + ", this program reads version " +
-         std::to_string(kVersion));
+  if (version != kVersion && version != kMaskVersion) {
+    fail("has version " + std::to_string(version) + ", this program reads versions " +
+         std::to_string(kVersion) + " and " + std::to_string(kMaskVersion));
   }
+  header_.has_mask = version == kMaskVersion;
   header_.token_bytes = reader.read<std::uint32_t>();
   for (std::uint64_t* value :
        {&header_.vocab_size, &header_.documents, &header_.tokens, &header_.text_bytes,
         &header_.largest_id, &header_.separator, &header_.tokenizer}) {
     *value = reader.read<std::uint64_t>();
   }
+  const auto no_target = reader.read<std::uint32_t>();
+  header_.separator_is_target = no_target == 0;
   const auto reserved = reader.take(kReservedBytes);
   if (reader.read<std::uint64_t>() != content_hash(bytes.first(kChecksummed))) {
     fail("has a damaged header: its checksum is wrong",
          "copy it again, or write it again with `troika data prepare`");
   }
-  if (std::any_of(reserved.begin(), reserved.end(), [](std::byte b) { return b != std::byte{}; })) {
+  if (no_target > (header_.has_mask ? 1U : 0U) ||
+      std::any_of(reserved.begin(), reserved.end(), [](std::byte b) { return b != std::byte{}; })) {
     fail("has a header with reserved bytes that are not zero");
   }
 }
@@ -212,6 +221,21 @@ void TokenShard::read(std::uint64_t document, std::uint64_t first,
   if (width == 1) return widen<std::uint8_t>(bytes, out);
   if (width == 2) return widen<std::uint16_t>(bytes, out);
   widen<std::uint32_t>(bytes, out);
+}
+
+void TokenShard::read_mask(std::uint64_t document, std::uint64_t first, std::span<char> out) const {
+  check(document < header_.documents && first <= length(document) &&
+            out.size() <= length(document) - first,
+        "a read outside a document of a token shard");
+  if (mask_.empty()) {
+    std::ranges::fill(out, 1);
+    return;
+  }
+  const std::uint64_t begin = entry(begins_, document) + first;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint64_t bit = begin + i;
+    out[i] = (std::to_integer<unsigned>(mask_[bit / 8]) >> (bit % 8) & 1U) != 0 ? 1 : 0;
+  }
 }
 
 std::uint64_t TokenShard::entry(std::span<const std::byte> table, std::uint64_t index) {
