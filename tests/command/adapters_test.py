@@ -140,6 +140,28 @@ class Adapters(CommandTest):
         self.succeeds(self.troika("generate", "runs/small", "--prompt", "the", "--tokens", 4))
         self.succeeds(self.troika("evaluate", "runs/small"))
 
+    def test_a_gpt2_leaves_and_comes_in(self):
+        """Whose layers have other names there, and weights the other way round."""
+        gpt2 = ("model.layers=2", "model.heads=4", "model.dim=24", "train.precision=fp64", "model.norm=layernorm",
+                "model.position=learned", "model.activation=gelu_tanh", "model.bias=true", "train.evaluate_every_steps=0")
+        more = ("model.from=runs/base", "adapter.kind=lora", 'adapter.match=["o_proj","up_proj"]', "adapter.alpha=64", "train.steps=2")
+        self.succeeds(self.train(*gpt2, "name=base"))
+        self.succeeds(self.troika("checkpoint", "export", "runs/base", "base_hub"))
+        self.succeeds(self.train(*gpt2, *more))
+        self.succeeds(self.troika("checkpoint", "export", "runs/small", "out"))
+        self.succeeds(self.troika("checkpoint", "export", "runs/small", "merged", "--merge"))
+        read = peft.PeftModel.from_pretrained(self.llama(), self.folder / "out", autocast_adapter_dtype=False).eval()
+        ids = torch.tensor([list(b"the cat sat")])
+        with torch.no_grad():
+            self.assertLess(float((read(ids).logits - self.llama("merged")(ids).logits).abs().max()), 1e-9)
+            self.assertGreater(float((read(ids).logits - self.llama()(ids).logits).abs().max()), 1e-3)
+        before = load_file(self.run_folder / "model.safetensors")
+        self.succeeds(self.train(*gpt2, *more, "adapter.from=out", "adapter.rank=8", "debug.dump_steps=[1]", flags=["--overwrite"]))
+        for key, value in self.dumped(1, "parameters").items():
+            self.assertTrue(torch.equal(value, before[key]), key)
+        self.succeeds(self.train(*gpt2, *more[:2], "train.steps=1", "name=all"))
+        self.refused(self.troika("checkpoint", "export", "runs/all", "joined"), USAGE, "is a part of 'transformer.h.0.attn.c_attn.weight' there")
+
     def refused(self, done, status, needle):
         self.assertEqual(done.status, status, str(done))
         errors = [line for line in done.error_lines if line.startswith("troika: ")]

@@ -48,6 +48,18 @@ std::uint64_t digest_of(const TensorEntry& entry, std::span<const std::byte> byt
   return hash.digest();
 }
 
+// Returns the values of an entry where they lie in the mapped file, so that a large tensor is not
+// copied twice; a copy where it is not aligned there, or its bytes have to be checked. Read only.
+at::Tensor values_in(const SafetensorsFile& file, const TensorEntry& entry) {
+  const std::span<const std::byte> bytes = file.data(entry);
+  const at::ScalarType type = scalar_type_of(entry.type);
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  if (type == at::kBool || bytes.empty() || address % c10::elementSize(type) != 0) {
+    return load_tensor(file, entry);
+  }
+  return at::from_blob(const_cast<std::byte*>(bytes.data()), entry.shape, type);
+}
+
 }  // namespace
 
 ValueSource::ValueSource(const std::filesystem::path& path) : path_(path) {
@@ -76,7 +88,7 @@ void ValueSource::read(const std::string& name, const StateTensor& place) {
 }
 
 void ValueSource::read_whole(const TensorEntry& entry, const StateTensor& place) const {
-  const at::Tensor whole = load_tensor(*file_, entry);
+  const at::Tensor whole = values_in(*file_, entry);
   const at::Tensor here =
       place.tensor.is_cpu() ? place.tensor : at::empty(place.tensor.sizes(), whole.scalar_type());
   copy_from_whole(place.shard, whole, here);

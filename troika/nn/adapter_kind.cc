@@ -37,7 +37,7 @@ std::vector<Key> lora_keys() {
   return {
       K::integer<&O::rank>("rank", {1, 65536}, "rows of A and columns of B"),
       K::number<&O::alpha>("alpha", ranges::kAboveZero, "what a pair adds is multiplied by alpha / rank"),
-      K::number<&O::dropout>("dropout", ranges::kBelowOne, "of what goes into A; same masks on every layout"),
+      K::number<&O::dropout>("dropout", ranges::kBelowOne, "of what goes into A, in training"),
       K::texts<&O::match>("match", "linear layers that get a pair: ends of their names, as \"q_proj\", or shell patterns of whole names; \"*\": all"),
       K::text<&O::from>("from", "initial values: a folder with adapter_config.json and adapter_model.safetensors, as `peft` writes it; keys that are not written are as there; none: drawn"),
   };

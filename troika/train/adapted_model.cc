@@ -171,9 +171,11 @@ void check_base(const Metadata& saved, const std::string& digest, const ModelOpt
   const auto noted = saved.find(kBaseEntry);
   if (noted == saved.end() || noted->second == digest) return;
   const std::string where = model.from.are_drawn() ? "" : " in " + quote(model.from.path, 200);
-  throw DataError("the base" + where +
-                      " is not the one that the run's adapters were trained on: its values differ",
-                  "bring back the base, or name it where it is now: --set model.from=PATH");
+  throw DataError(
+      "the base" + where +
+          " is not the one that the run's adapters were trained on: its values differ",
+      "bring back the base, or say where it is now: --set model.from=PATH, or [model] from in "
+      "the run's recipe.toml");
 }
 
 Recipe merged_recipe(Recipe recipe) {
