@@ -138,6 +138,8 @@ class RandomRecipe {
     if (model.head_dim > 10'000'000) model.head_dim -= 2;
     model.vocab_size += 256;
     if (model.vocab_size > 10'000'000) model.vocab_size -= 512;
+    if (model.position != Position::kRope) model.rope_scaling = ops::RotaryScaling::kNone;
+    model.rope_high_freq_factor += model.rope_low_freq_factor;
   }
 
   static void mend(Recipe& recipe) {

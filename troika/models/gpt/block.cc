@@ -8,6 +8,7 @@
 #include <troika/ops/swiglu.h>
 
 #include <cmath>
+#include <utility>
 
 namespace troika {
 
@@ -145,7 +146,7 @@ ops::RotaryAngles angles_of(const GptOptions& options) {
 }  // namespace
 
 GptBlock::GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t seed,
-                   const ModelLayout& layout)
+                   const ModelLayout& layout, std::shared_ptr<RotaryPositions> positions)
     : options_(options),
       axis_(layout.tensor),
       heads_(cut_heads(options.heads, options.kv_heads, axis_.rank(), axis_.size())),
@@ -160,7 +161,8 @@ GptBlock::GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t 
       value_(Projections(options, layer, axis_, heads_).key_or_value("self_attn.v_proj")),
       output_(Projections(options, layer, axis_, heads_).attention_output()),
       up_(Projections(options, layer, axis_, heads_).inner("mlp.up_proj")),
-      down_(Projections(options, layer, axis_, heads_).feed_forward_output()) {
+      down_(Projections(options, layer, axis_, heads_).feed_forward_output()),
+      shared_positions_(std::move(positions)) {
   if (options.activation == ActivationFunction::kSwiGlu) {
     gate_ = Projections(options, layer, axis_, heads_).inner("mlp.gate_proj");
   }
@@ -199,10 +201,15 @@ void GptBlock::bind(const Arena& arena) {
   }
   feed_forward_norm_.bind(arena);
   if (gate_) gate_->bind(arena);
-  if (options_.position == Position::kRope) {
-    rotary_ = ops::rotary_table(options_.seq_len, options_.head_dim, angles_of(options_),
-                                at::TensorOptions(arena.types().master).device(arena.device()));
+  if (options_.position != Position::kRope) return;
+  const auto options = at::TensorOptions(arena.types().master).device(arena.device());
+  at::Tensor& table = shared_positions_->table;
+  const bool fits = table.defined() && table.scalar_type() == arena.types().master &&
+                    table.device() == arena.device();
+  if (!fits) {
+    table = ops::rotary_table(options_.seq_len, options_.head_dim, angles_of(options_), options);
   }
+  rotary_ = table;
 }
 
 std::vector<FlowSpec> GptBlock::outputs(const Microbatch& microbatch) const {

@@ -5,6 +5,7 @@
 #include <troika/models/gpt/gpt.h>
 #include <troika/models/gpt/head.h>
 
+#include <memory>
 #include <numeric>
 
 namespace troika {
@@ -48,8 +49,9 @@ Model build_gpt(const GptOptions& options, std::uint64_t seed, const ModelLayout
   check(layout.tensor.size() <= options.heads, "more tensor ranks than heads");
   Model model;
   model.units.push_back(std::make_unique<GptEmbedding>(options, seed, layout));
+  const auto positions = std::make_shared<RotaryPositions>();
   for (std::int64_t layer = 0; layer < options.layers; ++layer) {
-    model.units.push_back(std::make_unique<GptBlock>(options, layer, seed, layout));
+    model.units.push_back(std::make_unique<GptBlock>(options, layer, seed, layout, positions));
   }
   model.units.push_back(std::make_unique<GptHead>(options, layout));
   model.facts = facts_of(options);
