@@ -3,6 +3,7 @@
 Run with pytest, in an environment with transformers.
 """
 
+import gzip
 import json
 import unittest
 
@@ -40,6 +41,8 @@ class Chat(CommandTest):
         self.assertEqual(len(batch["input_ids"]), 7)
         for ids, targets, documents in zip(batch["input_ids"], batch["targets"], batch["document_ids"]):
             self.assertEqual((targets.tolist(), documents.tolist()), known[tuple(ids.tolist())])
+        self.assertEqual(self.metrics()[0]["tokens"], int((batch["targets"] != -100).sum()))
+        self.evaluates(chats)
         self.answers()
         self.refuses(options, chats)
 
@@ -54,6 +57,16 @@ class Chat(CommandTest):
             targets = [b[0] if b[1] else -100 for b in part[1:]]
             known[tuple(each[0] for each in part[:-1])] = (targets, [each[2] - part[0][2] for each in part[:-1]])
         return known
+
+    def evaluates(self, chats):
+        """On files that are compressed, as on those that are not."""
+        (self.folder / "other").mkdir()
+        self.write("other/a.jsonl", [{"messages": chat} for chat in chats[:9]])
+        (self.folder / "other/b.jsonl.gz").write_bytes(gzip.compress((self.folder / "other/a.jsonl").read_bytes()))
+        plain, packed = (json.loads(self.succeeds(self.troika("evaluate", "runs/small", "--data", f"other/{name}", "--json")).out)
+                         for name in ("a.jsonl", "*.gz"))
+        self.assertGreater(plain["loss"], 0)
+        self.assertEqual(plain["loss"], packed["loss"])
 
     def answers(self):
         """As what the model says behind the rendered question, up to the token that ends a turn."""

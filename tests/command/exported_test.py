@@ -14,6 +14,7 @@ from torch import nn
 
 from exported_networks import NETWORKS, export, file_of
 from exported_runs import RECIPE, ExportedRuns
+from going_on import GoingOnTest
 
 USAGE = 2
 
@@ -55,6 +56,20 @@ class Averaging(nn.Module):
             mean = self.mean.view(1, 4)
         mean.mul_(0.9).add_(0.1 * x.detach().mean(0, keepdim=True))
         return scores
+
+
+class GoesOn(GoingOnTest):
+    def test_with_the_same_bits(self):
+        """A network with dropout, a GRU and statistics of batches goes on from its second step."""
+        torch.manual_seed(1)
+        export(Moody(), {"x": torch.randn(3, 2, 4, 4)}, self.folder / "net.pt2")
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys="targets = { y = { classes = 3 } }"))
+        sets = ("optimizer.kind=adamw", "optimizer.lr=0.01", "optimizer.schedule=constant", "checkpoint.every_steps=2", "debug.dump_steps=[]")
+        self.succeeds(self.train("name=whole", *sets, "train.steps=4", ranks=2))
+        self.succeeds(self.train(*sets, "train.steps=2", ranks=2))
+        done = self.succeeds(self.train(*sets, "train.steps=4", ranks=2, flags=["--resume"]))
+        self.assertIn("going on from the checkpoint of step 2 of 4", done.err)
+        self.expect_same_as("whole")
 
 
 class Exported(ExportedRuns):

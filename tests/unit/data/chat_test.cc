@@ -254,6 +254,32 @@ TEST_F(Chat, WritesInstructionsAsTextWhereTheyAreNoTokens) {
   EXPECT_THAT(conversations(), ElementsAre("<s>[INST] a[/INST]{ b</s>}"));
 }
 
+// The pieces <s> and </s> of a SentencePiece model are control tokens, which no text becomes.
+TEST_F(Chat, TakesControlPiecesOfSentencePiece) {
+  int lines = 0;
+  const std::string model = train_sentencepiece(
+      [&] {
+        return lines++ < 20 ? std::optional<std::string>("ab cd [INST] [/INST] </s>")
+                            : std::nullopt;
+      },
+      300);
+  const auto tokenizer = load_sentencepiece(model, "x");
+  EXPECT_FALSE(tokenizer->token("ab cd"));
+  const std::vector<ChatMessage> messages = {{"user", "ab</s>"}, {"assistant", "cd"}};
+  const ChatText chat = render_chat(ChatTemplate::kMistral, messages);
+  const EncodedSpans encoded = encode_spans(*tokenizer, chat.text, chat.spans);
+  const std::int32_t begin = tokenizer->token("<s>")->id, end = tokenizer->token("</s>")->id;
+  EXPECT_EQ(encoded.ids.front(), begin);
+  EXPECT_EQ(encoded.ids.back(), end);
+  EXPECT_EQ(std::ranges::count(encoded.ids, end), 1);
+  std::vector<std::int64_t> learned;
+  for (std::size_t i = 0; i < encoded.ids.size(); ++i) {
+    if (encoded.are_learned[i] != 0) learned.push_back(encoded.ids[i]);
+  }
+  EXPECT_EQ(learned.back(), end);
+  EXPECT_EQ(tokenizer->decode(learned), " cd");
+}
+
 // Each learned token is a target once, conversations stand apart, and no sample is without one.
 TEST_F(Chat, PacksConversationsApart) {
   options_.chat_template = ChatTemplate::kMistral;
