@@ -5,7 +5,7 @@ import json
 import pathlib
 import random
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 LLAMA_3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -60,6 +60,15 @@ def metaspace(template):
     parts["added_tokens"] = [each for each in parts["added_tokens"] if not each["content"].startswith("<0x")]
     tokenizer = Tokenizer.from_str(json.dumps(parts))
     tokenizer.add_special_tokens([AddedToken(each, rstrip=each == "<|im_end|>", normalized=False) for each in CONTROLS[template] if each != "<unk>"])
+    return tokenizer
+
+
+def prepending(template):
+    """As Llama 2: a space before each text between control tokens, by its normalizer."""
+    parts = json.loads(metaspace(template).to_str())
+    parts["pre_tokenizer"] = None
+    tokenizer = Tokenizer.from_str(json.dumps(parts))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     return tokenizer
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from chats import CONTROLS, TEMPLATES, draw, gpt2, judged, llama3, metaspace
+from chats import CONTROLS, TEMPLATES, draw, gpt2, judged, llama3, metaspace, prepending
 from command import CommandTest
 
 
@@ -42,7 +42,7 @@ class JudgedChat(CommandTest):
 
     def test_ids_and_masks_are_those_of_transformers(self):
         for template in TEMPLATES:
-            for make in (gpt2, llama3, metaspace):
+            for make in (gpt2, llama3, metaspace, prepending):
                 with self.subTest(template=template, tokenizer=make.__name__):
                     tokenizer, chats = make(template), draw(7, 60)
                     tokenizer.save(str(self.folder / "tokenizer.json"))
