@@ -234,7 +234,9 @@ TEST_F(Chat, RefusesOrdersAndTokenizersThatATemplateDoesNotHave) {
   options_.column = "text";
   write(R"({"text": "[INST] a"})");
   EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }),
-              HasSubstr("row 0: it has no turn of the assistant, which begins with '[/INST]'"));
+              HasSubstr("row 0: it has no words of the assistant, which stand behind '[/INST]'"));
+  write(R"({"text": "[INST] a[/INST]"})");
+  EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }), HasSubstr("it has no words of"));
   write_file(folder_ / "tokenizer.json", tokenizer_json({"<|endoftext|>", "<|im_start|>"}));
   EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }),
               HasSubstr("tokenizer.json' has no token <s>, which template = \"mistral\" is"));

@@ -217,7 +217,7 @@ ChatText render_prompt(ChatTemplate chat_template, std::span<const ChatMessage> 
 std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template, std::string_view text) {
   const Marks& marks = marks_of(chat_template);
   std::vector<TextSpan> spans;
-  bool is_learned = false, has_learned = false;
+  bool is_learned = false;
   const auto add = [&](std::size_t end, bool is_control, bool learned) {
     if (end > (spans.empty() ? 0 : spans.back().end)) {
       spans.push_back({end, is_control, learned, Specials::kAreTokens});
@@ -230,7 +230,7 @@ std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template, std::string_
     const std::size_t end = std::min(found.begin, text.size());
     if (learn_from <= end) {
       add(learn_from, false, false);
-      is_learned = has_learned = true;
+      is_learned = true;
       learn_from = std::string_view::npos;
     }
     add(end, false, is_learned);
@@ -245,8 +245,8 @@ std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template, std::string_
     add(at, true, is_learned && ends);
     is_learned = false;
   }
-  if (!has_learned) {
-    throw DataError("it has no turn of the assistant, which begins with " +
+  if (std::ranges::none_of(spans, &TextSpan::is_learned)) {
+    throw DataError("it has no words of the assistant, which stand behind " +
                         shown_path(std::string(marks.begin_turn)),
                     "data.template says how the text was rendered");
   }

@@ -50,7 +50,7 @@ struct ChatText {
                                      std::span<const ChatMessage> messages);
 
 // Finds the spans of a text that was rendered already. Special tokens in it are tokens. Throws
-// DataError where it has no turn of the assistant.
+// DataError where it has no words of the assistant.
 [[nodiscard]] std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template,
                                                       std::string_view text);
 
