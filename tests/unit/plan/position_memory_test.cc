@@ -11,7 +11,7 @@
 namespace troika {
 namespace {
 
-constexpr const char* kRecipe = R"(
+constexpr const char* kRotaryRecipe = R"(
 name = "planned"
 [model]
 kind = "gpt"
@@ -31,7 +31,7 @@ precision = "fp32"
 
 std::int64_t buffers_with(const std::string& layers) {
   const std::vector<std::string> overrides = {layers};
-  const Recipe recipe = parse_recipe(kRecipe, "recipe.toml", overrides).recipe;
+  const Recipe recipe = parse_recipe(kRotaryRecipe, "recipe.toml", overrides).recipe;
   return predict_memory(resolve_for_run(recipe, 1), 0).buffers;
 }
 
