@@ -1,7 +1,9 @@
 // The adapters of a module of the user's own as the package `peft` has them: a folder with
 // adapter_config.json and adapter_model.safetensors.
 //
-//   troika::ModuleLora lora(*net, troika::read_peft_config("adapter"));
+//   troika::LoraOptions options = troika::read_peft_config("adapter");
+//   options.dropout = 0;  // which a ModuleLora does not have
+//   troika::ModuleLora lora(*net, options);
 //   troika::load_adapter("adapter", lora);
 //   ...
 //   if (session.rank() == 0) troika::save_adapter(lora, "trained");
