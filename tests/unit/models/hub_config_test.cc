@@ -290,5 +290,27 @@ TEST(HubForm, ChoicesWithoutACounterpartAreRefused) {
   }
 }
 
+// The libraries refuse its config, whatever head_dim is.
+TEST(HubForm, AWidthThatIsNoMultipleOfHeadsIsNoLlama) {
+  GptOptions model;
+  model.dim = 20;
+  model.heads = model.kv_heads = 3;
+  model.head_dim = 8;
+  try {
+    (void)hub_form_of(model);
+    ADD_FAILURE();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[model] dim = 20 has no counterpart in Hugging Face's Llama, as which a model "
+                 "with norm = \"rmsnorm\" leaves");
+  }
+  EXPECT_FALSE(has_hub_names(model));
+  model.qk_norm = true;
+  EXPECT_NO_THROW((void)hub_form_of(model));
+  model.qk_norm = false;
+  model.dim = 21;
+  EXPECT_NO_THROW((void)hub_form_of(model));
+}
+
 }  // namespace
 }  // namespace troika

@@ -60,6 +60,9 @@ std::vector<Demand> demands_of_llama(const GptOptions& model) {
           Demand{model.activation == ActivationFunction::kSwiGlu,
                  choice("activation", quoted(model.activation)),
                  choice("activation", quoted(ActivationFunction::kSwiGlu))},
+          // Of Llama alone the libraries refuse such a config, also with a head_dim of its own.
+          Demand{&family_of(model) != &kLlama || model.dim % model.heads == 0,
+                 choice("dim", std::to_string(model.dim)), "dim as a multiple of heads"},
           absent("bias", model.qk_norm && model.bias),
           absent("qkv_bias", model.qk_norm && model.qkv_bias)};
 }
