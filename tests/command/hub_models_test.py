@@ -392,6 +392,7 @@ class HubModels(CommandTest):
                                  ({"num_hidden_layers": -1}, "num_hidden_layers is '-1'"),
                                  ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
                                  ({"num_hidden_layers": 3}, "no tensor 'model.layers.2."),
+                                 ({"num_hidden_layers": 10_000_000}, "too few for the layers that config.json has"),
                                  ({"num_hidden_layers": 1}, "tensor 'model.layers.1.", "has no counterpart"),
                                  ({"hidden_size": 28}, "is not what config.json says", " of F32, not ["),
                                  ({"vocab_size": 296}, "[300, 24] of F32, not [296, 24]")):

@@ -250,6 +250,16 @@ std::string untie(Recipe& recipe, TensorSource& files) {
   return "";
 }
 
+// Throws DataError where config.json has more layers than the files have tensors, before each of
+// them takes memory.
+void check_layers(const ModelOptions& model, const TensorSource& files) {
+  const std::int64_t units = traits_of(model).units, tensors = std::ssize(files.entries());
+  if (units <= tensors) return;
+  throw DataError(shown_path(files.path()) + " has " + plural(tensors, "tensor") +
+                      ", too few for the layers that config.json has",
+                  "the files are of different models, or damaged");
+}
+
 // Beside the model, for export_to_hub(): ids that begin and end a text, and how it is generated.
 void keep_configs(const fs::path& folder, const fs::path& out) {
   write_file_atomically(out / kSavedConfig, read_file(folder / "config.json", kMostConfigBytes));
@@ -267,6 +277,7 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   recipe.model = model_of(folder);
   const auto files = open_hub_tensors(folder);
   HubImport result;
+  check_layers(recipe.model, *files);
   result.untied = untie(recipe, *files);
   const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
   const ArrivingTensors tensors(*files, form);
