@@ -376,6 +376,35 @@ std::set<std::size_t> linear_weights(const ProgramGraph& graph) {
   return weights;
 }
 
+namespace {
+
+void add_slots(const Operand& operand, std::set<int>& slots) {
+  if (operand.kind == OperandKind::kSlot) slots.insert(operand.slot);
+  for (const Operand& each : operand.items) add_slots(each, slots);
+}
+
+}  // namespace
+
+std::set<std::size_t> other_operands(const ProgramGraph& graph) {
+  std::set<int> slots;
+  for (const Operand& each : graph.outputs) add_slots(each, slots);
+  for (const GraphNode& node : graph.nodes) {
+    const std::size_t first = node.body ? first_argument(node.kind) : node.operands.size();
+    for (std::size_t i = 0; i < std::min(first, node.operands.size()); ++i) {
+      if (!is_linear(node) || i != 1) add_slots(node.operands[i], slots);
+    }
+    if (!node.body) continue;
+    for (const std::size_t inner : other_operands(*node.body)) {
+      add_slots(node.operands.at(first + inner), slots);
+    }
+  }
+  std::set<std::size_t> positions;
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (slots.contains(graph.inputs[i])) positions.insert(i);
+  }
+  return positions;
+}
+
 at::Tensor tensor_of(const c10::IValue& value, const std::string& file) {
   if (value.isTensor() && value.toTensor().defined()) return value.toTensor();
   throw UsageError(file + ": a result of the program is no tensor");

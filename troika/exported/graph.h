@@ -128,6 +128,9 @@ struct GraphMode {
 // Returns the positions of a graph's inputs that a linear operator takes as its weight, ascending,
 // those of graphs within it included.
 [[nodiscard]] std::set<std::size_t> linear_weights(const ProgramGraph& graph);
+// Returns the positions of the inputs that anything else reads: another operator, another argument
+// of a linear one, a result of the graph.
+[[nodiscard]] std::set<std::size_t> other_operands(const ProgramGraph& graph);
 
 // Returns the tensor of a value. Throws UsageError naming `file` where it is none.
 [[nodiscard]] at::Tensor tensor_of(const c10::IValue& value, const std::string& file);

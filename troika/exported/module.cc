@@ -10,6 +10,7 @@
 #include <troika/param/arena.h>
 
 #include <map>
+#include <set>
 #include <utility>
 
 namespace troika {
@@ -123,9 +124,22 @@ void ExportedModule::register_values(const ExportArchive& archive) {
 
 ExportedModule::~ExportedModule() = default;
 
+// A pair beside a weight that an embedding has, too, would change this where it is merged.
+std::set<const c10::TensorImpl*> ExportedModule::shared_weights() const {
+  std::set<const c10::TensorImpl*> named, shared;
+  const std::set<std::size_t> others = other_operands(*trained_.program->graph);
+  for (std::size_t i = 0; i < trained_.values.size(); ++i) {
+    if (!trained_.values[i].defined()) continue;
+    const c10::TensorImpl* const value = trained_.values[i].unsafeGetTensorImpl();
+    if (!named.insert(value).second || others.contains(i)) shared.insert(value);
+  }
+  return shared;
+}
+
 void ExportedModule::adapt(LoraTargets& targets) {
   constexpr std::string_view kEnd = ".weight";
   ModuleTree tree(*this);
+  const std::set<const c10::TensorImpl*> shared = shared_weights();
   if (pairs_ == nullptr) pairs_ = std::make_unique<ProgramPairs>();
   for (const std::size_t i : linear_weights(*trained_.program->graph)) {
     const ProgramInput& input = trained_.program->inputs[i];
@@ -134,6 +148,10 @@ void ExportedModule::adapt(LoraTargets& targets) {
                           weight.dim() == 2 && !pairs_->contains(weight.unsafeGetTensorImpl());
     if (!is_layer) continue;
     const std::string layer = input.name.substr(0, input.name.size() - kEnd.size());
+    if (shared.contains(weight.unsafeGetTensorImpl())) {
+      refuse_shared_weight(targets.options(), layer);
+      continue;
+    }
     if (!targets.take(layer)) continue;
     const LoraOptions& lora = targets.options();
     const auto made = [&](const ParameterSpec& spec) {

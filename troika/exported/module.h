@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,8 @@ class ExportedModule final : public torch::nn::Module, public LoraHost {
 
   ~ExportedModule() override;
 
-  // Puts pairs beside weights that the program hands to torch.nn.functional.linear. A tied weight
-  // has one pair for all its layers, under its first name.
+  // Puts pairs beside weights that the program hands to torch.nn.functional.linear, and to nothing
+  // else. Weights with a second name get none. Throws UsageError where a pattern is such a name.
   void adapt(LoraTargets& targets) override;
 
   // Returns the tensors that forward() takes and returns, in order. What forward() of Python
@@ -73,6 +74,7 @@ class ExportedModule final : public torch::nn::Module, public LoraHost {
   };
   void register_values(const ExportArchive& archive);
   void share_values(const ExportArchive& archive);
+  [[nodiscard]] std::set<const c10::TensorImpl*> shared_weights() const;
   [[nodiscard]] Tensors run(Loaded& loaded, const Tensors& inputs);
 
   Loaded trained_;

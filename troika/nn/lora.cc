@@ -18,15 +18,38 @@ std::string layer_of(const ParameterSpec& weight) {
   return weight.name.substr(0, weight.name.size() - kEnd.size());
 }
 
-// A plain name fits as peft's do: the layer of this name, and those whose names end with it.
-bool fits_layer(const std::string& pattern, const std::string& layer) {
-  if (pattern.find_first_of("*?[") != std::string::npos) {
-    return ::fnmatch(pattern.c_str(), layer.c_str(), 0) == 0;
-  }
-  return layer == pattern || layer.ends_with("." + pattern);
+// A recipe's keys have been checked; options that a program sets have not.
+void check_options(const LoraOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    throw UsageError("[adapter] " + what, "LoraOptions has what is allowed");
+  };
+  if (options.rank < 1) refuse("rank: has to be 1 or more");
+  if (!(options.alpha > 0) || !std::isfinite(options.alpha)) refuse("alpha: has to be above 0");
+  if (!(options.dropout >= 0 && options.dropout < 1))
+    refuse("dropout: has to be from 0 to below 1");
+  if (options.match.empty()) refuse("match: no linear layer would get a pair");
+}
+
+bool is_plain(const std::string& pattern) {
+  return pattern.find_first_of("*?[") == std::string::npos;
 }
 
 }  // namespace
+
+// A plain name fits as peft's do: the layer of this name, and those whose names end with it.
+bool fits_layer(const std::string& pattern, const std::string& layer) {
+  if (!is_plain(pattern)) return ::fnmatch(pattern.c_str(), layer.c_str(), 0) == 0;
+  return layer == pattern || layer.ends_with("." + pattern);
+}
+
+void refuse_shared_weight(const LoraOptions& options, const std::string& layer) {
+  for (const std::string& each : options.match) {
+    if (!is_plain(each) || !fits_layer(each, layer)) continue;
+    throw UsageError("[adapter] match: " + quote(each, 200) + " names " + quote(layer, 200) +
+                         ", whose weight something else in the model has, too",
+                     "a pair beside it would change both; leave it out of match");
+  }
+}
 
 bool LoraTargets::take(const std::string& layer) {
   layers_.push_back(layer);
@@ -41,9 +64,11 @@ bool LoraTargets::take(const std::string& layer) {
 }
 
 void LoraTargets::check() const {
+  check_options(options_);
   if (layers_.empty()) {
     throw UsageError("[adapter] the model has no linear layer that could have an adapter",
-                     "gpt, mlp and exported have some; leave out [adapter]");
+                     "gpt, mlp and exported have some, but an mlp with loss = \"expression\" has "
+                     "none; leave out [adapter]");
   }
   for (std::size_t i = 0; i < fits_.size(); ++i) {
     if (fits_[i]) continue;

@@ -64,6 +64,12 @@ class LoraPair {
   Parameter* b_ = nullptr;
 };
 
+// Returns whether a pattern of LoraOptions::match fits a layer.
+[[nodiscard]] bool fits_layer(const std::string& pattern, const std::string& layer);
+// A layer that shares its weight gets no pair, and other patterns leave it out. Throws UsageError
+// where match has its name, or an end of it.
+void refuse_shared_weight(const LoraOptions& options, const std::string& layer);
+
 // Return the specs of a whole pair beside the layer `layer`, whose weight is [out, in].
 [[nodiscard]] ParameterSpec lora_a_spec(const std::string& layer, std::int64_t rank,
                                         std::int64_t in);

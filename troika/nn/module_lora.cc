@@ -4,6 +4,10 @@
 
 #include <torch/torch.h>
 
+#include <map>
+#include <set>
+#include <utility>
+
 namespace troika {
 namespace {
 
@@ -24,11 +28,11 @@ ModuleLora::ModuleLora(torch::nn::Module& module, const LoraOptions& options, st
         "LoraOptions::dropout: a torch::nn::Linear of one's own cannot drop what goes into a pair",
         "set dropout = 0; [adapter] of a recipe has it");
   }
+  const auto chosen = choose(module);  // and check: a refusal leaves the module as it was
+  targets_.check();
   const at::NoGradGuard no_grad;
   for (const auto& parameter : module.parameters()) parameter.requires_grad_(false);
-  for (const auto& each : module.named_modules("", /*include_self=*/false)) {
-    auto* const linear = each.value()->as<torch::nn::LinearImpl>();
-    if (linear == nullptr || !targets_.take(each.key())) continue;
+  for (const auto& [layer, linear] : chosen) {
     const at::Tensor& weight = linear->weight;
     const auto drawn = [&](const ParameterSpec& spec) {
       return initial_values(spec, seed).to(weight.options());
@@ -36,10 +40,35 @@ ModuleLora::ModuleLora(torch::nn::Module& module, const LoraOptions& options, st
     const std::int64_t rank = options.rank;
     adapted_layers_.push_back(
         {linear, weight,
-         registered(*linear, "lora_A", drawn(lora_a_spec(each.key(), rank, weight.size(1)))),
-         registered(*linear, "lora_B", drawn(lora_b_spec(each.key(), weight.size(0), rank)))});
+         registered(*linear, "lora_A", drawn(lora_a_spec(layer, rank, weight.size(1)))),
+         registered(*linear, "lora_B", drawn(lora_b_spec(layer, weight.size(0), rank)))});
   }
-  targets_.check();
+}
+
+std::vector<std::pair<std::string, torch::nn::LinearImpl*>> ModuleLora::choose(
+    const torch::nn::Module& module) {
+  // Those who tie weights in C++ register them twice, or change a layer's own handle alone.
+  std::map<const c10::TensorImpl*, std::set<std::string>> names;
+  for (const auto& each : module.named_parameters()) {
+    names[each.value().unsafeGetTensorImpl()].insert(each.key());
+  }
+  const auto modules = module.named_modules("", /*include_self=*/false);
+  for (const auto& each : modules) {
+    const auto* const linear = each.value()->as<torch::nn::LinearImpl>();
+    if (linear == nullptr) continue;
+    names[linear->weight.unsafeGetTensorImpl()].insert(each.key() + ".weight");
+  }
+  std::vector<std::pair<std::string, torch::nn::LinearImpl*>> chosen;
+  for (const auto& each : modules) {
+    auto* const linear = each.value()->as<torch::nn::LinearImpl>();
+    if (linear == nullptr) continue;
+    if (names[linear->weight.unsafeGetTensorImpl()].size() > 1) {
+      refuse_shared_weight(targets_.options(), each.key());
+    } else if (targets_.take(each.key())) {
+      chosen.emplace_back(each.key(), linear);
+    }
+  }
+  return chosen;
 }
 
 at::Tensor ModuleLora::change_of(const Layer& layer) const {

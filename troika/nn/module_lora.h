@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torch::nn {
@@ -28,8 +29,9 @@ namespace troika {
 class ModuleLora {
  public:
   // Draws each A from `seed` and the name of its layer, the same on every rank; B is zero. The
-  // module must outlive this. Throws UsageError where a pattern fits no layer, or with dropout,
-  // which such layers cannot have.
+  // module must outlive this. A layer whose weight has a second name gets no pair. Throws
+  // UsageError, and leaves the module as it was, where a pattern fits no layer or is the name of
+  // one of those, where an option is out of range, or with dropout, which such layers cannot have.
   ModuleLora(torch::nn::Module& module, const LoraOptions& options, std::uint64_t seed = 0);
   ModuleLora(const ModuleLora&) = delete;
   ModuleLora& operator=(const ModuleLora&) = delete;
@@ -63,6 +65,8 @@ class ModuleLora {
     torch::nn::LinearImpl* linear;
     at::Tensor weight, a, b;
   };
+  [[nodiscard]] std::vector<std::pair<std::string, torch::nn::LinearImpl*>> choose(
+      const torch::nn::Module& module);
   [[nodiscard]] at::Tensor change_of(const Layer& layer) const;
 
   LoraTargets targets_;

@@ -64,6 +64,72 @@ TEST_F(Exported, TakesPairsBesideLinearLayers) {
   EXPECT_TRUE(at::allclose(module->forward({x})[0], expected));
 }
 
+// A pair beside an embedding's weight would change the embedding where it is merged.
+TEST_F(Exported, LeavesOutWeightsThatAnythingElseReads) {
+  Json program = test::linear_program();
+  const auto write = [&](const char* target, Json inputs) {
+    Json changed = program;
+    changed["graph_module"]["graph"]["nodes"].push_back(
+        test::node(target, std::move(inputs), "other"));
+    changed["graph_module"]["graph"]["tensor_values"]["other"] = test::meta({2, 3});
+    test::write_program(path_, changed.dump());
+  };
+  const auto adapted = [&](const std::string& pattern) {
+    LoraTargets targets({.match = {pattern}}, 3);
+    load_exported(path_)->adapt(targets);
+    return targets.adapted();
+  };
+  const auto body = std::vector<std::string>{"body"};
+  write("torch.ops.aten.relu.default", {test::named("self", test::tensor_argument("p_weight"))});
+  EXPECT_TRUE(adapted("*").empty());
+  for (const char* name : {"body", "b*"}) {
+    try {
+      EXPECT_TRUE(adapted(name).empty()) << name;
+      EXPECT_STREQ(name, "b*");
+    } catch (const UsageError& error) {
+      EXPECT_STREQ(error.what(),
+                   "[adapter] match: 'body' names 'body', whose weight something else in the model "
+                   "has, too");
+    }
+  }
+  // As the input of a linear operator it is no weight; as that of two it is one.
+  write("torch.ops.aten.linear.default",
+        {test::named("input", test::tensor_argument("p_weight")),
+         test::named("weight", test::tensor_argument("p_weight"))});
+  EXPECT_TRUE(adapted("*").empty());
+  write("torch.ops.aten.linear.default",
+        {test::named("input", test::tensor_argument("x")),
+         test::named("weight", test::tensor_argument("p_weight"))});
+  EXPECT_EQ(adapted("body"), body);
+  // A result of the program.
+  test::write_program(path_, program.dump());
+  EXPECT_EQ(adapted("*"), body);
+  program["graph_module"]["graph"]["tensor_values"]["p_weight"] = test::meta({2, 3});
+  program["graph_module"]["graph"]["outputs"][0] = test::tensor_argument("p_weight");
+  program["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] =
+      test::tensor_argument("p_weight");
+  test::write_program(path_, program.dump());
+  EXPECT_TRUE(adapted("*").empty());
+}
+
+// As where lm_head.weight and wte.weight are one: the second name is that of the linear layer, or
+// of nothing.
+TEST_F(Exported, LeavesOutWeightsWithASecondName) {
+  Json program = test::linear_program(), weights = test::linear_weights();
+  Json& graph = program["graph_module"]["graph"];
+  graph["inputs"].insert(graph["inputs"].begin(), test::tensor_argument("p_tied"));
+  Json& specs = program["graph_module"]["signature"]["input_specs"];
+  specs.insert(
+      specs.begin(),
+      Json{{"parameter", {{"arg", {{"name", "p_tied"}}}, {"parameter_name", "tied.weight"}}}});
+  weights["config"]["tied.weight"] = weights["config"]["body.weight"];
+  test::write_program(path_, program.dump(), weights.dump());
+  LoraTargets all({}, 3), named({.match = {"body"}}, 3);
+  load_exported(path_)->adapt(all);
+  EXPECT_TRUE(all.adapted().empty());
+  EXPECT_THROW(load_exported(path_)->adapt(named), UsageError);
+}
+
 TEST_F(Exported, RunsAndIsTrained) {
   test::write_program(path_, test::linear_program().dump());
   const auto module = load_exported(path_);

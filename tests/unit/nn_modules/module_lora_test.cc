@@ -4,6 +4,11 @@
 #include <troika/base/error.h>
 #include <troika/nn/module_lora.h>
 
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace troika {
 namespace {
 
@@ -61,10 +66,61 @@ TEST(ModuleLora, GivesTheGradientsOfTheFormula) {
   EXPECT_TRUE(net.forward(x).allclose(expected, 1e-12, 1e-13));
 }
 
+// A refusal leaves the module as it was.
 TEST(ModuleLora, RefusesWhatItCannotDo) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   Net net;
-  EXPECT_THROW(ModuleLora(net, {.dropout = 0.1}), UsageError);
-  EXPECT_THROW(ModuleLora(net, {.match = {"encoder.*"}}), UsageError);
+  const std::vector<std::string> before = net.named_parameters().keys();
+  const std::vector<std::pair<LoraOptions, std::string>> refused = {
+      {{.dropout = 0.1}, "LoraOptions::dropout"},
+      {{.match = {"fc1", "encoder.*"}}, "'encoder.*' fits no linear layer"},
+      {{.match = {}}, "match: no linear layer would get a pair"},
+      {{.rank = 0}, "rank: has to be 1 or more"},
+      {{.rank = -3}, "rank: has to be 1 or more"},
+      {{.alpha = 0}, "alpha: has to be above 0"},
+      {{.alpha = kNone}, "alpha: has to be above 0"}};
+  for (const auto& [options, expected] : refused) {
+    try {
+      const ModuleLora lora(net, options);
+      ADD_FAILURE() << expected;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(net.named_parameters().keys(), before);
+    for (const at::Tensor& each : net.parameters()) EXPECT_TRUE(each.requires_grad()) << expected;
+  }
+}
+
+struct Tied : torch::nn::Module {
+  Tied() {
+    table = register_module("table", torch::nn::Embedding(7, 4));
+    head = register_module("head", torch::nn::Linear(4, 7));
+    body = register_module("body", torch::nn::Linear(4, 4));
+    head->weight = table->weight;  // its own parameter stays registered
+    twice = register_module("twice", torch::nn::Linear(4, 4));
+    register_module("again", twice);
+  }
+  torch::nn::Embedding table{nullptr};
+  torch::nn::Linear head{nullptr}, body{nullptr}, twice{nullptr};
+};
+
+TEST(ModuleLora, LeavesOutWeightsWithASecondName) {
+  Tied net;
+  for (const char* name : {"head", "again", "twice"}) {
+    EXPECT_THROW(ModuleLora(net, {.match = {"body", name}}), UsageError) << name;
+  }
+  EXPECT_TRUE(net.head->weight.requires_grad());
+  const ModuleLora lora(net, {});
+  EXPECT_EQ(lora.adapted(), std::vector<std::string>{"body"});
+}
+
+TEST(LoraTargets, SayWhichModelsHaveLinearLayers) {
+  try {
+    LoraTargets({}, 1).check();
+    ADD_FAILURE();
+  } catch (const UsageError& error) {
+    EXPECT_NE(error.hint().find("an mlp with loss = \"expression\" has none"), std::string::npos);
+  }
 }
 
 }  // namespace
