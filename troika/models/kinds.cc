@@ -1,4 +1,5 @@
 // The kinds of models that there are: a new one is a line here, and its folder.
+#include <troika/models/adapter_names.h>
 #include <troika/models/exported/options.h>
 #include <troika/models/gpt/options.h>
 #include <troika/models/kind.h>
@@ -101,7 +102,7 @@ Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayo
   Model built = model.kind().build(model.options(), model.loss, seed, layout);
   const LoraOptions* const lora = model.adapter.lora();
   if (lora == nullptr) return built;
-  LoraTargets targets(*lora, seed);
+  LoraTargets targets(with_own_names(*lora, model), seed);
   for (const auto& unit : built.units) unit->adapt(targets);
   targets.check();
   built.linear_layers = targets.layers();

@@ -3,6 +3,7 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/checkpoint/tensors.h>
+#include <troika/models/adapter_names.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
 #include <troika/train/peft_folder.h>
@@ -16,15 +17,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kWeight = ".weight";
-
-// The tensors of Hugging Face's model; none where there is no such model: then names are ours.
-std::vector<JoinedTensor> hub_tensors_of(const ModelOptions& model) {
-  try {
-    return model.kind().hub_form(model.options()).tensors;
-  } catch (const UsageError&) {
-    return {};
-  }
-}
 
 std::string without_weight(const std::string& name) {
   return name.substr(0, name.size() - kWeight.size());
