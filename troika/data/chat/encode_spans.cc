@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/data/chat/encode_spans.h>
+#include <troika/data/hub_tokenizer/plugin.h>
 
 #include <algorithm>
 #include <map>
@@ -10,9 +11,7 @@
 namespace troika {
 namespace {
 
-bool is_blank(char byte) {
-  return byte == ' ' || (byte >= '\t' && byte <= '\r');
-}
+using hub_tokenizer_plugin::is_blank;
 
 class Encoder {
  public:

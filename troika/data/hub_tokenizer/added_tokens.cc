@@ -1,4 +1,5 @@
 #include <troika/data/hub_tokenizer/added_tokens.h>
+#include <troika/data/hub_tokenizer/plugin.h>
 #include <troika/data/hub_tokenizer/unicode.h>
 
 #include <algorithm>
@@ -14,10 +15,6 @@ bool is_word_byte(char byte) {
 bool stands_alone(std::string_view all, std::size_t begin, std::size_t end) {
   return (begin == 0 || !is_word_byte(all[begin - 1])) &&
          (end == all.size() || !is_word_byte(all[end]));
-}
-
-bool is_blank(char byte) {
-  return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ class Model {
                                     const TakeText& error) const = 0;
 };
 
+// True of what a token takes that takes the white space beside it.
+[[nodiscard]] constexpr bool is_blank(char byte) {
+  return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
 class HubTokenizerPlugin {
  public:
   virtual ~HubTokenizerPlugin() = default;
