@@ -73,14 +73,14 @@ class Encoder {
     }
     while (strips_behind && !text.empty() && is_blank(text.back())) text.remove_suffix(1);
     if (!text.empty()) {
-      const std::vector<std::int32_t> ids = tokenizer_.encode_behind(text, specials_);
+      const std::vector<std::int32_t> ids = encode(text);
       if (specials_ == Specials::kAreText) refuse_controls(ids);
       std::size_t done = 0;
       for (std::size_t i = 0; i < runs_.size(); ++i) {
         std::size_t end = ids.size();
         if (i + 1 < runs_.size()) {
           const std::size_t next = runs_[i + 1].begin;
-          end = tokens_before(ids, done, next - std::min(before, next));
+          end = std::max(done, tokens_before(ids, text, next - std::min(before, next)));
         }
         add(std::span(ids).subspan(done, end - done), runs_[i].is_learned);
         done = end;
@@ -91,17 +91,59 @@ class Encoder {
     strips_ = false;
   }
 
-  // Returns how many tokens lie wholly in the first `bytes` of what they are of. Tokens say so by
-  // the text that they give back: the headers of a template are short, and come back as they are.
-  [[nodiscard]] std::size_t tokens_before(std::span<const std::int32_t> ids, std::size_t from,
-                                          std::size_t bytes) const {
-    std::vector<std::int64_t> first(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(from));
-    std::size_t length = tokenizer_.decode(first).size();
-    while (length < bytes && first.size() < ids.size()) {
-      first.push_back(ids[first.size()]);
-      length = tokenizer_.decode(first).size();
+  // Encodes a text, or the beginning of one, where the segment stands.
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
+    return tokenizer_.encode_behind(text, specials_);
+  }
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
+    return tokenizer_.decode(std::vector<std::int64_t>(ids.begin(), ids.end()));
+  }
+
+  // Encodes the first bytes of a text by themselves, cut where the tokenizer cuts the whole.
+  [[nodiscard]] std::vector<std::int32_t> encode_head(std::string_view text,
+                                                      std::size_t bytes) const {
+    std::vector<std::int32_t> ids;
+    while (bytes > 0 && !text.empty()) {
+      const std::size_t part = part_length(text);
+      const std::vector<std::int32_t> more = encode(text.substr(0, std::min(part, bytes)));
+      ids.insert(ids.end(), more.begin(), more.end());
+      text.remove_prefix(part);
+      bytes -= std::min(part, bytes);
     }
-    return length > bytes && first.size() > from ? first.size() - 1 : first.size();
+    return ids;
+  }
+
+  // Returns how many of a text's tokens lie wholly in its first `bytes`. The tokens of these bytes
+  // by themselves are the same but for the last few, where a token may join what they end with and
+  // what follows. Of those few alone the texts are compared, each as the tokenizer gives it back:
+  // that need not be what was written, as normalizers and U+2581 show.
+  [[nodiscard]] std::size_t tokens_before(std::span<const std::int32_t> ids, std::string_view text,
+                                          std::size_t bytes) const {
+    const std::vector<std::int32_t> alone = encode_head(text, bytes);
+    const auto same = static_cast<std::size_t>(std::ranges::mismatch(ids, alone).in1 - ids.begin());
+    const std::string rest = decode(std::span(alone).subspan(same));
+    const std::span<const std::int32_t> behind = ids.subspan(same);
+    // Doubling and halving, because decoding one token after the other takes quadratic time.
+    const auto reaches = [&](std::size_t count) {
+      return decode(behind.first(count)).starts_with(rest);
+    };
+    std::size_t less = 0, count = 0;
+    while (!reaches(count)) {
+      if (count == behind.size()) {
+        throw DataError(
+            "the tokenizer writes the text before the assistant's words otherwise where they "
+            "follow",
+            "choose a tokenizer that has the control tokens of the template");
+      }
+      less = count;
+      count = std::min(std::max<std::size_t>(1, count * 2), behind.size());
+    }
+    while (count > less + 1) {
+      const std::size_t middle = less + (count - less) / 2;
+      (reaches(middle) ? count : less) = middle;
+    }
+    const bool joins = count > 0 && decode(behind.first(count)) != rest;
+    return same + count - (joins ? 1 : 0);
   }
 
   void refuse_controls(std::span<const std::int32_t> ids) const {
