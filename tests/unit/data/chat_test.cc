@@ -183,6 +183,15 @@ TEST_F(Chat, LearnsNoAnswerOfWeightZero) {
   EXPECT_THAT(conversations(), ElementsAre("<s>[INST] a[/INST] b</s>[INST] c[/INST]{ d</s>}"));
 }
 
+TEST_F(Chat, TakesKeysBesideTheContentThatAreEmpty) {
+  const std::vector<ChatMessage> read = messages_of(
+      R"({"messages": [{"role": "assistant", "content": "a", "tool_calls": [], "function_call": null,)"
+      R"( "reasoning_content": "", "refusal": null, "name": "x"}]})",
+      "messages");
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].content, "a");
+}
+
 TEST_F(Chat, NamesFileAndLineOfBadConversations) {
   const std::string user = R"({"role": "user", "content": "a"})";
   const std::string good =
@@ -206,7 +215,16 @@ TEST_F(Chat, NamesFileAndLineOfBadConversations) {
       {R"({"messages": [{"role": "user", "content": ["a"]}]})",
        "message 0 has a part that is none"},
       {R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]})",
-       "message 0 calls tools"},
+       "message 0 has tool_calls, which no template here has"},
+      {R"({"messages": [{"role": "assistant", "content": "", "function_call": {"name": "f"}}]})",
+       "message 0 has function_call"},
+      {R"({"messages": [)" + user +
+           R"(, {"role": "assistant", "content": "b", "reasoning_content": "c"}]})",
+       "message 1 has reasoning_content"},
+      {R"({"messages": [{"role": "assistant", "content": "b", "thinking": "c"}]})",
+       "message 0 has thinking"},
+      {R"({"messages": [{"role": "assistant", "content": "", "refusal": "No."}]})",
+       "message 0 has refusal"},
       {R"({"messages": [{"role": "assistant", "content": "", "weight": 0.5}]})",
        "message 0 has a weight that is neither 0 nor 1"},
       {R"({"conversations": []})", "it has no 'messages'"},

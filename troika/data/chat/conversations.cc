@@ -128,11 +128,20 @@ void add_part(const Json& part, const std::string& where, std::string& text) {
   text += found->get_ref<const std::string&>();
 }
 
-std::string content_of(const Json& message, const std::string& where) {
-  if (message.contains("tool_calls") && !message["tool_calls"].empty()) {
-    throw DataError(where + " calls tools, which no template here has",
+// Throws where a message says something beside its content, which would be lost.
+void check_is_content_alone(const Json& message, const std::string& where) {
+  constexpr auto kOthers = std::to_array<const char*>(
+      {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "refusal"});
+  for (const char* const key : kOthers) {
+    const auto found = message.find(key);
+    if (found == message.end() || found->empty() || *found == "") continue;
+    throw DataError(where + " has " + key + ", which no template here has",
                     "render it before, and name the column of the text as data.column");
   }
+}
+
+std::string content_of(const Json& message, const std::string& where) {
+  check_is_content_alone(message, where);
   const auto found = message.find("content");
   if (found == message.end() || found->is_null()) throw DataError(where + " has no content", kForm);
   if (found->is_string()) return found->get<std::string>();
