@@ -1,3 +1,4 @@
+#include <troika/base/nested_json.h>
 #include <troika/exported/schema.h>
 
 #include <stdexcept>
@@ -6,11 +7,11 @@ namespace troika::schema {
 
 nlohmann::json parsed(std::string_view text) {
   constexpr int kDeepest = 200;
-  const auto check_depth = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kDeepest) throw std::runtime_error("it is nested too deeply");
-    return true;
-  };
-  return nlohmann::json::parse(text, check_depth);
+  try {
+    return parse_nested_json(text, kDeepest);
+  } catch (const DataError& error) {
+    throw std::runtime_error(error.what());  // the caller names the record
+  }
 }
 
 std::optional<at::ScalarType> type_of(ScalarType type) {

@@ -231,7 +231,9 @@ TEST_F(Chat, NamesFileAndLineOfBadConversations) {
       {"[1]", "it is no object"},
       {R"({"messages": [)", "it is not JSON: parse error at column 15"},
       {"{\"messages\": \"\xFF\"}", "it is not UTF-8"},
-      {std::string(100'000, '['), "it is not JSON"},
+      {std::string(100'000, '['), "it is nested too deeply: 200 levels are the most"},
+      {R"({"messages": [], "a": )" + std::string(201, '[') + std::string(201, ']') + "}",
+       "it is nested too deeply: 200 levels are the most"},
       {std::string(kMaxConversationBytes + 1, ' '), "has more than 16 MiB"}};
   for (const auto& [line, expected] : cases) {
     for (const std::string& behind : {std::string(), "\n" + good}) {

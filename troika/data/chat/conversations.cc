@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/nested_json.h>
 #include <troika/base/text.h>
 #include <troika/data/chat/conversations.h>
 #include <troika/data/sources/table/arrow_library.h>
@@ -19,6 +20,7 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kBlockBytes = 1 << 20;
 constexpr int kMostShownKeys = 8;
+constexpr int kDeepest = 200;  // levels of a line; each takes memory
 constexpr auto kRoles = std::to_array<std::string_view>({"system", "user", "assistant"});
 constexpr const char* kForm = R"(as in {"messages": [{"role": "user", "content": "Hi"}, ...]})";
 
@@ -94,7 +96,7 @@ std::string reason_of(const Json::parse_error& error) {
 
 Json parse(std::string_view line) {
   try {
-    return Json::parse(line);
+    return parse_nested_json(line, kDeepest);
   } catch (const Json::parse_error& error) {
     std::string reason = reason_of(error);
     constexpr std::string_view kLine = "line 1, ";  // the line is all that it was given
