@@ -111,5 +111,20 @@ TEST(EncodeSpans, FindsAnswersBehindTextThatComesBackOtherwise) {
   }
 }
 
+// A text that begins with text has the tokens of one that stands behind nothing.
+TEST(EncodeSpans, EncodesTheBeginningOfARenderedTextAsTheFirst) {
+  auto json =
+      nlohmann::json::parse(characters_json({"<|endoftext|>", "<|im_start|>", "<|im_end|>"}));
+  json["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"split", false}};
+  const auto tokenizer = load_tokenizer_json(json.dump(), "x", "");
+  const std::string text = "ab<|im_start|>assistant\ncd<|im_end|>";
+  const auto spans = spans_of_rendered(ChatTemplate::kChatml, text);
+  const EncodedSpans encoded = encode_spans(*tokenizer, text, spans);
+  const std::int32_t space = tokenizer->token("_")->id;
+  EXPECT_EQ(encoded.ids.front(), space);
+  EXPECT_EQ(std::ranges::count(encoded.ids, space), 1);
+}
+
 }  // namespace
 }  // namespace troika

@@ -88,12 +88,15 @@ class Encoder {
     }
     segment_.clear();
     runs_.clear();
-    strips_ = false;
+    strips_ = is_first_ = false;
   }
 
   // Encodes a text, or the beginning of one, where the segment stands.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
-    return tokenizer_.encode_behind(text, specials_);
+    // A rendered text may begin with text, behind nothing.
+    return is_first_ && specials_ == Specials::kAreTokens
+               ? tokenizer_.encode(text)
+               : tokenizer_.encode_behind(text, specials_);
   }
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
     return tokenizer_.decode(std::vector<std::int64_t>(ids.begin(), ids.end()));
@@ -165,7 +168,8 @@ class Encoder {
   std::string segment_;
   std::vector<Run> runs_;  // of the segment
   Specials specials_ = Specials::kAreText;
-  bool strips_ = false;  // the token before the segment takes its white space
+  bool is_first_ = true;  // nothing stands before the segment
+  bool strips_ = false;   // the token before the segment takes its white space
 };
 
 }  // namespace
