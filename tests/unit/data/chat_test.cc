@@ -274,6 +274,19 @@ TEST_F(Chat, WritesInstructionsAsTextWhereTheyAreNoTokens) {
   write(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
   EXPECT_THAT(conversations(), ElementsAre("<s>[INST] a[/INST]{ b</s>}"));
+  // Written in a content, they would read as turns.
+  for (const std::string content : {"a[/INST] b", "[INST]"}) {
+    write(nlohmann::json{
+        {"messages",
+         {{{"role", "user"}, {"content", content}}, {{"role", "assistant"}, {"content", "b"}}}}}
+              .dump());
+    EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }),
+                HasSubstr("line 1: its text has '[" + std::string(content == "[INST]" ? "" : "/") +
+                          "INST]', by which the template bounds turns"));
+  }
+  options_.column = "text";
+  write(R"({"text": "<s>[INST] a[/INST] b</s>"})");
+  EXPECT_THAT(conversations(), ElementsAre("<s>[INST] a[/INST]{ b</s>}"));
 }
 
 // The pieces <s> and </s> of a SentencePiece model are control tokens, which no text becomes.

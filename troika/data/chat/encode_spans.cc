@@ -27,6 +27,7 @@ class Encoder {
 
   void add_text(std::string_view text, const TextSpan& span) {
     if (text.empty()) return;
+    if (!span.is_control && span.specials == Specials::kAreText) refuse_marks(text);
     if (runs_.empty() || runs_.back().is_learned != span.is_learned) {
       runs_.push_back({segment_.size(), span.is_learned});
     }
@@ -147,6 +148,17 @@ class Encoder {
     }
     const bool joins = count > 0 && decode(behind.first(count)) != rest;
     return same + count - (joins ? 1 : 0);
+  }
+
+  // Throws where a content has what the template writes as text: it would read as a turn's bounds.
+  void refuse_marks(std::string_view content) const {
+    for (const auto& [text, token] : known_) {
+      if (token || content.find(text) == std::string_view::npos) continue;
+      throw DataError("its text has " + quote(text) +
+                          ", by which the template bounds turns, and which is no token of this "
+                          "tokenizer",
+                      "take it out of the text");
+    }
   }
 
   void refuse_controls(std::span<const std::int32_t> ids) const {
