@@ -13,6 +13,10 @@ namespace {
 
 using hub_tokenizer_plugin::is_blank;
 
+constexpr const char* kControlHint =
+    "take it out of the text, or make it special: \"special\": true in tokenizer.json, a control "
+    "symbol in a SentencePiece model";
+
 class Encoder {
  public:
   Encoder(const Tokenizer& tokenizer, std::string_view text, std::span<const TextSpan> spans)
@@ -166,12 +170,12 @@ class Encoder {
       if (!token || std::ranges::find(ids, token->id) == ids.end()) continue;
       throw DataError(
           "its text has " + quote(text) + ", which this tokenizer makes a control token",
-          "take it out of the text, or mark the token as special in tokenizer.json");
+          kControlHint);
     }
     if (std::ranges::find(ids, tokenizer_.separator()) == ids.end()) return;
     throw DataError(
         "its text has the token that stands between documents, as this tokenizer reads it",
-        "take it out of the text, or mark the token as special in tokenizer.json");
+        kControlHint);
   }
 
   const Tokenizer& tokenizer_;
