@@ -110,7 +110,7 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
   if (!own_tokenizer) {
     throw UsageError(whose + " was trained on data.kind = \"" + std::string(recipe_.data.name()) +
                          "\": its tokens stand for no text",
-                     "train on \"text\" or \"tokens\" to generate from it");
+                     "train on \"text\", \"tokens\" or \"chat\" to generate from it");
   }
   check_is_finished(run);
   tokenizer_name_ = tokenizer.empty() ? *own_tokenizer : tokenizer;
