@@ -266,6 +266,16 @@ TEST_F(Chat, RefusesOrdersAndTokenizersThatATemplateDoesNotHave) {
   EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }), HasSubstr("no token <|im_start|>"));
 }
 
+TEST_F(Chat, RefusesAColumnBesideAKeyOfMessages) {
+  options_.column = "text";
+  EXPECT_NO_THROW(chat_kind().check(Options(options_), Origins()));
+  options_.messages = "chat";
+  EXPECT_THAT(
+      message_of<UsageError>([&] { chat_kind().check(Options(options_), Origins()); }),
+      HasSubstr(
+          "[data] messages names a key of conversations, and column a text that is rendered"));
+}
+
 // Mistral 7B v0.1 has no tokens for its instructions.
 TEST_F(Chat, WritesInstructionsAsTextWhereTheyAreNoTokens) {
   options_.chat_template = ChatTemplate::kMistral;

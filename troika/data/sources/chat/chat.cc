@@ -37,7 +37,14 @@ class ChatKind final : public DocumentKind {
 
   void check(const Options& options, const Origins& origins) const override {
     DocumentKind::check(options, origins);
-    if (options.as<DocumentOptions>().pack != Pack::kConcatenate) return;
+    const auto& chats = options.as<DocumentOptions>();
+    const DocumentOptions defaults;
+    if (chats.column != defaults.column && chats.messages != defaults.messages) {
+      origins.fail({"data.messages"},
+                   "messages names a key of conversations, and column a text that is rendered",
+                   "take one of the two out");
+    }
+    if (chats.pack != Pack::kConcatenate) return;
     origins.fail({"data.pack"}, "pack = \"concatenate\" has conversations attend to each other",
                  "write pack = \"isolated\" or \"pad\"");
   }
