@@ -158,7 +158,8 @@ void add_data_command(CLI::App& app, Action& action) {
       ->needs(column);
   add_template_option(*command, options->chat_template,
                       "The paths name conversations in JSON Lines, rendered by this template; with "
-                      "--column that column is rendered already");
+                      "--column that column is rendered already")
+      ->excludes(command->get_option("--prompt-column"));
   command->add_option("--messages", options->messages, "The key of a conversation's messages")
       ->type_name("NAME")
       ->needs("--template")

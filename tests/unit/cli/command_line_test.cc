@@ -97,6 +97,9 @@ TEST(CommandLine, SaysWhatIsWrongWithAValue) {
   expect_usage_error({"generate", "x", "--top-k", "-1"}, "generate: --top-k: -1 is less than 0");
   expect_usage_error({"data", "prepare", "x", "y", "--shard-tokens", "0"},
                      "data prepare: --shard-tokens: 0 is less than 1");
+  expect_usage_error({"data", "prepare", "x", "y", "--column", "a", "--prompt-column", "b",
+                      "--template", "chatml"},
+                     "data prepare: --prompt-column and --template exclude each other");
 }
 
 // The "--" in front of the program is no flag, and no value of one.
