@@ -99,6 +99,10 @@ TEST(TokenShard, SaysWhichTokensAreTargets) {
     EXPECT_EQ(document(shard, 1).size(), tokens);
     EXPECT_THAT(error_of(file.substr(0, file.size() - 8)), HasSubstr("truncated"));
     EXPECT_THAT(error_of(changed(file, 72, 2)), HasSubstr("reserved"));
+    // The last bit of the mask, before 4 places of documents and 3 keys.
+    std::string odd = file;
+    odd[file.size() - 7 * 8 - 1] = static_cast<char>(odd[file.size() - 7 * 8 - 1] | 0x80);
+    EXPECT_THAT(error_of(odd), HasSubstr("has bits behind its mask that are not zero"));
   }
 }
 

@@ -123,6 +123,7 @@ void TokenShard::take_tables(std::span<const std::byte> bytes) {
   }
   bytes = bytes.subspan(sections->padding);
   mask_ = bytes.first(sections->mask);
+  check_mask();
   begins_ = bytes.subspan(sections->mask, sections->begins);
   keys_ = bytes.subspan(sections->mask + sections->begins, sections->keys);
   check_documents();
@@ -182,6 +183,14 @@ void TokenShard::check_header() const {
     }
   }
   if (header_.documents == 0 || header_.tokens == 0) fail("holds no tokens");
+}
+
+void TokenShard::check_mask() const {
+  if (mask_.empty()) return;
+  for (std::uint64_t bit = header_.tokens; bit < mask_.size() * 8; ++bit) {
+    if ((std::to_integer<unsigned>(mask_[bit / 8]) >> (bit % 8) & 1U) == 0) continue;
+    fail("has bits behind its mask that are not zero");
+  }
 }
 
 void TokenShard::check_documents() const {

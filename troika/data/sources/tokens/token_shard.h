@@ -107,6 +107,7 @@ class TokenShard {
   void check_header() const;
   // Takes what lies behind the ids.
   void take_tables(std::span<const std::byte> bytes);
+  void check_mask() const;
   void check_documents() const;
 
   std::string name_;
