@@ -75,6 +75,9 @@ class Chat(CommandTest):
         rendered = "<|im_start|>user\nint x<|im_end|>\n<|im_start|>assistant\n"
         whole = self.succeeds(self.troika("generate", "runs/small", "--prompt", rendered, *chosen)).out
         self.assertTrue(whole.startswith("user\nint x\nassistant\n" + found.rstrip("\n")), (whole, found))
+        done = self.troika("generate", "runs/small", "--chat", "int x\n" * 48, "--template", "chatml")
+        self.assertEqual(done.status, DATA, str(done))
+        self.assertRegex(done.err, r"the question has \d+ tokens with its template, the model sees 48")
         done = self.troika("generate", "runs/small", "--chat", "int x", "--template", "llama3")
         self.assertEqual(done.status, DATA, str(done))
         self.assertIn("has no token <|begin_of_text|>", done.err)

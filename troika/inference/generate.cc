@@ -148,9 +148,18 @@ void Generator::check_known(std::span<const std::int64_t> ids) const {
   }
 }
 
+// Without its beginning, a question has no turns.
+void Generator::check_fits(std::span<const std::int64_t> question) const {
+  const std::int64_t most = tokens_.shape.front();
+  if (std::ssize(question) <= most) return;
+  throw DataError("the question has " + std::to_string(question.size()) +
+                      " tokens with its template, the model sees " + std::to_string(most),
+                  "ask a shorter one; model.seq_len of the training says what a model sees");
+}
+
 void Generator::generate(std::string_view prompt, const SamplingOptions& options,
                          const std::function<void(std::string_view)>& emit) const {
-  go_on({ids_of(prompt)}, options, emit);
+  go_on({ids_of(prompt), true, {}}, options, emit);
 }
 
 void Generator::answer(ChatTemplate chat_template, std::string_view says,
@@ -160,9 +169,12 @@ void Generator::answer(ChatTemplate chat_template, std::string_view says,
   const ChatMessage message{"user", std::string(says)};
   const ChatText chat = render_prompt(chat_template, {&message, 1});
   const EncodedSpans encoded = encode_spans(*tokenizer_, chat.text, chat.spans);
-  Beginning beginning{{encoded.ids.begin(), encoded.ids.end()}, false};
-  beginning.end = tokenizer_->token(end_of_turn(chat_template))->id;
+  Beginning beginning{{encoded.ids.begin(), encoded.ids.end()}, false, {}};
+  for (const std::string_view end : ends_of_turn(chat_template)) {
+    if (const auto token = tokenizer_->token(end)) beginning.ends.push_back(token->id);
+  }
   check_known(beginning.ids);
+  check_fits(beginning.ids);
   go_on(std::move(beginning), options, emit);
 }
 
@@ -192,7 +204,7 @@ void Generator::draw_tokens(Beginning beginning, const SamplingOptions& options,
         at::tensor(at::ArrayRef<std::int64_t>(ids).slice(ids.size() - seen, seen), at::kLong);
     ids.push_back(draw(to_host(model_->next(to_device(window, device_))), options,
                        stream.uniform(static_cast<std::uint64_t>(i))));
-    if (ids.back() == beginning.end) break;
+    if (std::ranges::find(beginning.ends, ids.back()) != beginning.ends.end()) break;
     if (ids.back() == tokenizer_->separator()) continue;
     shown.push_back(ids.back());
     // All of it: a piece may change how the one before it reads.

@@ -40,7 +40,8 @@ class Generator {
   void generate(std::string_view prompt, const SamplingOptions& options,
                 const std::function<void(std::string_view)>& emit) const;
   // Answers what a user says, up to the token that ends a turn, likewise. `emit` gets the answer.
-  // Throws DataError naming a token of the template that the tokenizer lacks.
+  // Throws DataError naming a token of the template that the tokenizer lacks, and for a question of
+  // more tokens than the model sees.
   void answer(ChatTemplate chat_template, std::string_view says, const SamplingOptions& options,
               const std::function<void(std::string_view)>& emit) const;
 
@@ -49,7 +50,7 @@ class Generator {
   struct Beginning {
     std::vector<std::int64_t> ids;
     bool is_shown = true;
-    std::int64_t end = -1;  // the id that ends it; negative: none does
+    std::vector<std::int64_t> ends;  // the ids that end it
   };
   void draw_tokens(Beginning beginning, const SamplingOptions& options,
                    const std::function<void(std::string_view)>& emit) const;
@@ -57,6 +58,7 @@ class Generator {
   void go_on(Beginning beginning, const SamplingOptions& options,
              const std::function<void(std::string_view)>& emit) const;
   void check_known(std::span<const std::int64_t> ids) const;
+  void check_fits(std::span<const std::int64_t> question) const;
   // Opens the predictor that the kind of model brings along, without values; false if it has none.
   [[nodiscard]] bool open_own(const ModelOptions& model);
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::string_view prompt) const;

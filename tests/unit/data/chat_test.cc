@@ -276,6 +276,12 @@ TEST_F(Chat, RefusesAColumnBesideAKeyOfMessages) {
           "[data] messages names a key of conversations, and column a text that is rendered"));
 }
 
+TEST(ChatTemplates, NameWhatEndsATurn) {
+  EXPECT_THAT(ends_of_turn(ChatTemplate::kChatml), ElementsAre("<|im_end|>"));
+  EXPECT_THAT(ends_of_turn(ChatTemplate::kLlama3), ElementsAre("<|eot_id|>", "<|eom_id|>"));
+  EXPECT_THAT(ends_of_turn(ChatTemplate::kMistral), ElementsAre("</s>"));
+}
+
 // Mistral 7B v0.1 has no tokens for its instructions.
 TEST_F(Chat, WritesInstructionsAsTextWhereTheyAreNoTokens) {
   options_.chat_template = ChatTemplate::kMistral;

@@ -24,19 +24,19 @@ struct Marks {
   Tokens tokens;                // that the vocabulary must have
   Tokens optional;              // that are text where it has them not
   std::string_view begin_turn;  // stands before what the assistant says
-  std::string_view end_turn;
+  Tokens end_turns;             // the first of them ends turns that are rendered here
 };
 
 const Marks& marks_of(ChatTemplate chat_template) {
   static const Marks kChatml{
-      {"<|im_start|>", "<|im_end|>"}, {}, "<|im_start|>assistant\n", "<|im_end|>"};
+      {"<|im_start|>", "<|im_end|>"}, {}, "<|im_start|>assistant\n", {"<|im_end|>"}};
   static const Marks kLlama3{
       {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
       {"<|eom_id|>"},
       "<|start_header_id|>assistant<|end_header_id|>\n\n",
-      "<|eot_id|>"};
+      {"<|eot_id|>", "<|eom_id|>"}};  // the second where a tool is called
   // Mistral 7B v0.1 has no tokens for its instructions, and later ones do.
-  static const Marks kMistral{{"<s>", "</s>"}, {"[INST]", "[/INST]"}, "[/INST]", "</s>"};
+  static const Marks kMistral{{"<s>", "</s>"}, {"[INST]", "[/INST]"}, "[/INST]", {"</s>"}};
   switch (chat_template) {
     case ChatTemplate::kChatml:
       return kChatml;
@@ -240,8 +240,7 @@ std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template, std::string_
       learn_from = end + marks.begin_turn.size();
     }
     at += found.token.size();
-    // A turn that a tool is called in ends with another token.
-    const bool ends = found.token == marks.end_turn || found.token == "<|eom_id|>";
+    const bool ends = std::ranges::find(marks.end_turns, found.token) != marks.end_turns.end();
     add(at, true, is_learned && ends);
     is_learned = false;
   }
@@ -253,8 +252,8 @@ std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template, std::string_
   return spans;
 }
 
-std::string_view end_of_turn(ChatTemplate chat_template) {
-  return marks_of(chat_template).end_turn;
+std::span<const std::string_view> ends_of_turn(ChatTemplate chat_template) {
+  return marks_of(chat_template).end_turns;
 }
 
 void check_chat_tokenizer(ChatTemplate chat_template, const Tokenizer& tokenizer,

@@ -54,8 +54,8 @@ struct ChatText {
 [[nodiscard]] std::vector<TextSpan> spans_of_rendered(ChatTemplate chat_template,
                                                       std::string_view text);
 
-// Returns the token that ends the assistant's turn.
-[[nodiscard]] std::string_view end_of_turn(ChatTemplate chat_template);
+// Returns the tokens that end the assistant's turn. A vocabulary may lack all but the first.
+[[nodiscard]] std::span<const std::string_view> ends_of_turn(ChatTemplate chat_template);
 
 // Throws DataError naming a token of the template that the tokenizer lacks. `tokenizer_name` is for
 // the message.
