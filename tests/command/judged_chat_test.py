@@ -6,6 +6,7 @@ Run with pytest, in an environment with transformers.
 import json
 import struct
 import unittest
+import unittest.mock
 
 import numpy as np
 from tokenizers import pre_tokenizers
@@ -56,6 +57,20 @@ class JudgedChat(CommandTest):
                     self.write("chats.jsonl", [{"text": hub.apply_chat_template(messages, chat_template=TEMPLATES[template], tokenize=False)}
                                                for messages in chats])
                     self.assertEqual(self.prepared("--template", template, "--column", "text"), expected)
+
+    def test_answers_behind_instructions_that_are_text(self):
+        """As of Mistral 7B v0.1, where question and answer are one text, whatever the tokenizer gives back of it."""
+        odd = ["a\u2581b\u2581c\u2581d", "\U0001f600\U0001f600 x", "\ufb01\ufb01 \u00e9", "x\n" * 20_000]
+        chats = draw(11, 30) + [[{"role": "user", "content": each}, {"role": "assistant", "content": "The answer"}] for each in odd]
+        self.write("chats.jsonl", [{"messages": chat} for chat in chats])
+        with unittest.mock.patch.dict(CONTROLS, mistral=["<unk>", "<s>", "</s>"]):
+            for make in (gpt2, prepending):
+                with self.subTest(tokenizer=make.__name__):
+                    tokenizer = make("mistral")
+                    tokenizer.save(str(self.folder / "tokenizer.json"))
+                    found = self.prepared("--template", "mistral")
+                    for messages, ours in zip(chats, found, strict=True):
+                        self.assertEqual(ours, judged(tokenizer, "mistral", messages), messages)
 
     def test_control_tokens_in_a_content_stay_text(self):
         """transformers makes control tokens of them: there a user ends the turn."""
