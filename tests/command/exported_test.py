@@ -9,10 +9,11 @@ import unittest
 import zipfile
 
 import torch
+import transformers
 from safetensors.torch import load_file
 from torch import nn
 
-from exported_networks import NETWORKS, export, file_of
+from exported_networks import BERT, NETWORKS, export, file_of
 from exported_runs import RECIPE, ExportedRuns
 from going_on import GoingOnTest
 
@@ -42,6 +43,45 @@ class Depth(nn.Module):
     def forward(self, x):
         hidden = self.fc(x)
         return self.head(hidden * (torch.rand(x.size(0), 1) > 0.1) if self.training else hidden)
+
+
+class Writing(nn.Module):
+    """Whose dropout of nothing returns its input, which it writes to."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = nn.functional.dropout(x, 0.0, self.training)
+        x += 1
+        return self.fc(x)
+
+
+class Root(nn.Module):
+    """With a second result whose derivative is not finite, and which the loss does not take."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.fc(x)
+        return x, (x * 0).sqrt()
+
+
+class Hard(nn.Module):
+    """Whose modules are hard to run again: a view that is written to, running statistics, and those above."""
+
+    def __init__(self):
+        super().__init__()
+        self.view, self.norm = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(8, 8))
+        self.writing, self.root = Writing(), Root()
+
+    def forward(self, x):
+        x = self.norm(nn.functional.relu(self.view(x), inplace=True))
+        logits, root = self.root(self.writing(x * 2).mean(1))
+        return {"logits": logits, "root": root}
 
 
 class Averaging(nn.Module):
@@ -80,6 +120,23 @@ class Exported(ExportedRuns):
         expected = module(**batch).logits
         torch.testing.assert_close(program.module()(**batch)["logits"], expected, rtol=1e-4, atol=1e-5)
 
+    def test_dropout_by_sample(self):
+        """Masks, those of attention too, are the same on other ranks, in other microbatches, and in modules that are run again."""
+        config = transformers.BertConfig(**{**BERT, "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3})
+        export(transformers.BertForSequenceClassification(config), NETWORKS["bert-classes"].inputs(3), self.folder / "net.pt2")
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys=NETWORKS["bert-classes"].recipe))
+        found = []
+        for ranks, *sets in ((1,), (2, "train.micro_batch_size=3"), (1, 'model.checkpoint_modules=["bert.encoder.layer.*"]')):
+            self.trained(ranks, *sets)
+            found.append(self.dumped(2, "gradients"))
+        largest = max(each.abs().max() for each in found[0].values())
+        for other in found[1:]:
+            for name, gradient in found[0].items():
+                self.assertLessEqual((other[name] - gradient).abs().max(), 1e-12 * largest, name)
+        layer = "bert.encoder.layer.0.attention.self.value.weight"
+        again = self.dumped(1, "gradients")[layer]
+        self.assertGreater((again - found[0][layer]).abs().max(), 1e-3 * largest)  # another step, other masks
+
     def test_modules_that_are_run_again(self):
         """With the same draws of dropout, to the bit; and with less memory."""
         class Deep(nn.Module):
@@ -107,6 +164,18 @@ class Exported(ExportedRuns):
                 torch.testing.assert_close(gradients[-1][name], value, rtol=0, atol=0, msg=name)
             self.assertLess(peaks[-1], 0.5 * peaks[-2])
         self.refused("'net.pt2' has no module 'layer.*'", keys='targets = { y = { classes = 3 } }\ncheckpoint_modules = ["layer.*"]')
+
+    def test_modules_that_are_hard_to_run_again(self):
+        export(Hard(), {"x": torch.randn(3, 5, 4)}, self.folder / "net.pt2")
+        keys = "targets = { y = { classes = 3 } }\noutputs = { logits = {} }"
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys=keys))
+        found = []
+        for modules in ("[]", '["view", "norm", "writing", "*oo*", "root"]'):
+            run = self.trained(1, f"model.checkpoint_modules={modules}")
+            found.append((self.dumped(2, "gradients"), load_file(run / "model.safetensors")))
+        for plain, again in zip(*found):
+            for name, value in plain.items():
+                torch.testing.assert_close(again[name], value, rtol=0, atol=0, msg=name)
 
     def test_the_program_of_a_checkpoint(self):
         export(Averaging(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
@@ -186,7 +255,9 @@ class Exported(ExportedRuns):
         self.assertIn("exported_test.py line ", done.error_lines[0])
         keys = 'targets = { y = { classes = 3 } }\nevaluation_path = "eval.pt2"'
         export(nn.Linear(4, 3), {"input": torch.randn(3, 4)}, self.folder / "eval.pt2", trains=False)
-        self.refused("the file for evaluations, 'eval.pt2', takes 'input' of Float, and not 'x' of Float", keys=keys)
+        self.refused("the file for evaluations, 'eval.pt2', takes 'input' of Float [*, 4], and not 'x' of Float [*, 4]", keys=keys)
+        torch.export.save(torch.export.export(Depth().eval(), (), inputs, strict=False), self.folder / "eval.pt2")
+        self.refused("takes 'x' of Float [3, 4], and not 'x' of Float [*, 4]", keys=keys)
         export(Depth(width=5), inputs, self.folder / "eval.pt2", trains=False)
         self.refused("the file for evaluations, 'eval.pt2', has 'fc.weight', which 'net.pt2' has in another shape or type", keys=keys)
         module = Depth()
@@ -206,6 +277,20 @@ class Exported(ExportedRuns):
             torch.testing.assert_close(value, values[name].float())
 
     def test_programs_that_are_refused(self):
+        class Ungraded(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 3)
+
+            def forward(self, x):
+                with torch.no_grad():
+                    return self.fc(x)
+
+        export(Ungraded(), {"x": torch.randn(3, 4)}, self.folder / "net.pt2")
+        (self.folder / "recipe.toml").write_text(RECIPE.format(path="net.pt2", keys="targets = { y = { classes = 3 } }"))
+        done = self.train(ranks=1)
+        self.assertEqual(done.status, USAGE, str(done))
+        self.assertIn("'net.pt2': no result depends on a parameter that is trained", done.err)
         export(nn.Linear(4, 3).bfloat16(), {"input": torch.randn(3, 4).bfloat16()}, self.folder / "net.pt2")
         self.refused("parameter 'weight' is BFloat16, and float32 or float64 are trained")
         program = torch.export.export(nn.Linear(4, 3), (torch.randn(3, 4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))

@@ -22,6 +22,8 @@ from mpi_programs import mpis
 from slow import main, slow
 
 BUILD, SCRATCH, COMPILER = map(pathlib.Path, sys.argv[1:4])
+# What has been compiled before, as by an earlier run in another build folder, is not compiled again.
+LAUNCHER = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
 
 
 class Installed(Launching):
@@ -51,7 +53,7 @@ class Installed(Launching):
 
     def built(self, source, variant="", *flags):
         build = SCRATCH / "-".join(filter(None, (source.name, variant)))
-        self.configure(source, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", *flags)
+        self.configure(source, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", *LAUNCHER, *flags)
         run_in(None, "cmake", "--build", build, "-j", "1")
         return build
 

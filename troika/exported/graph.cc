@@ -4,8 +4,10 @@
 #include <ATen/core/stack.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
+#include <troika/base/random.h>
 #include <troika/exported/graph.h>
 #include <troika/exported/recomputation.h>
+#include <troika/ops/dropout.h>
 
 #include <algorithm>
 #include <cmath>
@@ -47,12 +49,6 @@ std::optional<std::int64_t> checked_subtract(std::int64_t a, std::int64_t b) {
 
 bool is_linear(const GraphNode& node) {
   return node.kind == NodeKind::kOperator && node.op->operator_name().name == "aten::linear";
-}
-
-// The position of the first operand that the body of a node takes.
-std::size_t first_argument(NodeKind kind) {
-  if (kind == NodeKind::kAutocast) return 4;
-  return kind == NodeKind::kGradMode ? 1 : 0;
 }
 
 class GraphRun {
@@ -142,7 +138,7 @@ class GraphRun {
         return call_body(node, first_argument(node.kind));
       case NodeKind::kRecomputed:  // a pair takes its tensors past the graph's inputs
         if (mode_.pairs != nullptr) return call_body(node, first_argument(node.kind));
-        return run_recomputed(node.body, arguments_of(node, 0), mode_);
+        return run_recomputed(node, arguments_of(node, 0), mode_);
       case NodeKind::kGradMode: {
         const at::AutoGradMode records(at::GradMode::is_enabled() &&
                                        value_of(node.operands[0]).toBool());
@@ -158,10 +154,11 @@ class GraphRun {
     torch::jit::Stack stack;
     stack.reserve(node.operands.size());
     for (const Operand& each : node.operands) stack.push_back(value_of(each));
+    if (auto dropped = dropped_by_sample(node, stack)) return {*std::move(dropped)};
     const auto pair = pair_of(node, stack);
     const at::Tensor input = pair ? stack[0].toTensor() : at::Tensor();
     node.op->callBoxed(&stack);
-    if (pair) stack[0] = stack[0].toTensor() + added_by(*pair, input);
+    if (pair) stack[0] = stack[0].toTensor() + added_by(*pair, input, node);
     return stack;
   }
 
@@ -171,10 +168,77 @@ class GraphRun {
     const auto found = mode_.pairs->find(stack[1].toTensor().unsafeGetTensorImpl());
     return found == mode_.pairs->end() ? std::nullopt : std::optional(found->second);
   }
-  [[nodiscard]] at::Tensor added_by(const ProgramPair& pair, const at::Tensor& input) const {
-    const bool drops = mode_.trains && pair.dropout > 0;
-    const at::Tensor in = drops ? at::dropout(input, pair.dropout, true) : input;
+  [[nodiscard]] at::Tensor added_by(const ProgramPair& pair, const at::Tensor& input,
+                                    const GraphNode& node) const {
+    const at::Tensor in = dropped(node, input, mode_.trains ? pair.dropout : 0.0);
     return at::linear(at::linear(in, pair.a), pair.b) * pair.scale;
+  }
+
+  // Returns the factors of dropout, drawn by sample; nothing where it is not known which part of
+  // the tensor is of which sample.
+  [[nodiscard]] std::optional<at::Tensor> factors_by_sample(const GraphNode& node,
+                                                            const at::Tensor& input,
+                                                            double rate) const {
+    if (!mode_.draws || !node.has_samples || rate <= 0 || input.dim() == 0) return std::nullopt;
+    const SampleDraws& draws = *mode_.draws;
+    if (input.size(0) != draws.sample_ids.numel()) return std::nullopt;
+    const at::NoGradGuard no_grad;
+    return ops::dropout(at::ones_like(input, at::MemoryFormat::Contiguous), draws.sample_ids, rate,
+                        {stream_key(draws.seed, "dropout " + node.title), draws.step});
+  }
+  [[nodiscard]] at::Tensor dropped(const GraphNode& node, const at::Tensor& input,
+                                   double rate) const {
+    if (rate <= 0) return input;
+    const auto factors = factors_by_sample(node, input, rate);
+    return factors ? input * *factors : at::dropout(input, rate, /*train=*/true);
+  }
+
+  // Returns what an operator gives that drops elements, with masks that are drawn by sample;
+  // nothing where it drops none, or where they cannot be.
+  [[nodiscard]] std::optional<at::Tensor> dropped_by_sample(const GraphNode& node,
+                                                            const torch::jit::Stack& stack) const {
+    if (!mode_.draws || !node.has_samples) return std::nullopt;
+    const std::string& name = node.op->schema().name();
+    if (name == "aten::dropout") {
+      const auto factors = stack[2].toBool()
+                               ? factors_by_sample(node, stack[0].toTensor(), stack[1].toDouble())
+                               : std::nullopt;
+      return factors ? std::optional(stack[0].toTensor() * *factors) : std::nullopt;
+    }
+    if (name != "aten::scaled_dot_product_attention" || stack[4].toDouble() <= 0) {
+      return std::nullopt;
+    }
+    return attended(node, stack);
+  }
+
+  // Computes scaled_dot_product_attention() as LibTorch does where it drops weights, in steps.
+  [[nodiscard]] std::optional<at::Tensor> attended(const GraphNode& node,
+                                                   const torch::jit::Stack& stack) const {
+    const at::Tensor query = stack[0].toTensor();
+    at::Tensor key = stack[1].toTensor(), value = stack[2].toTensor();
+    if (stack[7].toBool()) {  // heads of queries share one of keys
+      key = key.repeat_interleave(query.size(-3) / key.size(-3), -3);
+      value = value.repeat_interleave(query.size(-3) / value.size(-3), -3);
+    }
+    const double scale = stack[6].isNone() ? 1 / std::sqrt(static_cast<double>(query.size(-1)))
+                                           : stack[6].toScalar().toDouble();
+    const double root = std::sqrt(scale);
+    at::Tensor scores = at::matmul(query * root, key.transpose(-2, -1) * root);
+    const double never = -std::numeric_limits<double>::infinity();
+    if (stack[5].toBool()) {
+      const auto kept =
+          at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).tril();
+      scores = scores.masked_fill(kept.logical_not(), never);
+    }
+    if (!stack[3].isNone()) {
+      const at::Tensor mask = stack[3].toTensor();
+      scores = mask.scalar_type() == at::kBool ? scores.masked_fill(mask.logical_not(), never)
+                                               : scores + mask;
+    }
+    const at::Tensor weights = at::_safe_softmax(scores, -1);
+    const auto factors = factors_by_sample(node, weights, stack[4].toDouble());
+    if (!factors) return std::nullopt;
+    return at::matmul(weights * *factors, value);
   }
 
   std::vector<c10::IValue> arguments_of(const GraphNode& node, std::size_t first) {
@@ -297,7 +361,7 @@ class GraphRun {
       case NumberOperator::kToDouble:
         return a;
       case NumberOperator::kTruncate:
-        return static_cast<std::int64_t>(std::trunc(a));
+        return truncated(a);
       case NumberOperator::kNot:
         return a == 0;
       case NumberOperator::kAnd:
@@ -318,6 +382,11 @@ class GraphRun {
         return a >= b;
     }
     return {};
+  }
+  static std::int64_t truncated(double number) {
+    constexpr double kLargest = 9e18;
+    if (std::abs(number) < kLargest) return static_cast<std::int64_t>(number);
+    throw UsageError("a size is no number of 64 bits");
   }
   // A whole power of a whole number is one.
   static c10::IValue power(double a, double b) {
@@ -351,6 +420,11 @@ class GraphRun {
 };
 
 }  // namespace
+
+std::size_t first_argument(NodeKind kind) {
+  if (kind == NodeKind::kAutocast) return 4;
+  return kind == NodeKind::kGradMode ? 1 : 0;
+}
 
 std::vector<c10::IValue> run_graph(const ProgramGraph& graph, std::vector<c10::IValue> inputs,
                                    const GraphMode& mode) {

@@ -5,6 +5,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <troika/nn/sample_draws.h>
 
 #include <cstdint>
 #include <map>
@@ -89,8 +90,14 @@ struct GraphNode {
   std::vector<Result> results = {};
   std::vector<int> last_uses = {};  // slots that nothing reads after this node
   std::string title;                // "conv2d, of net.py line 12 (self.conv(x))"
-  std::string module;               // the path of the module that it belongs to: "encoder.layer.0"
+  // True if the first extent of the tensor that dropout is applied to is that of the samples.
+  bool has_samples = false;
+  bool is_copy = false;  // what an operator gives is of another type, and so no view
+  std::string module;    // the path of the module that it belongs to: "encoder.layer.0"
 };
+
+// Returns the position of the first operand that the body of a node takes.
+[[nodiscard]] std::size_t first_argument(NodeKind kind);
 
 struct ProgramGraph {
   int slots = 0;
@@ -116,6 +123,7 @@ struct GraphMode {
   at::Device device = at::kCPU;
   std::string file = {};  // what errors name
   const ProgramPairs* pairs = nullptr;
+  std::optional<SampleDraws> draws = {};  // what masks of dropout are drawn by, where it is known
 };
 
 // Runs the graph on values of its inputs, and returns those of its outputs. Operators are called

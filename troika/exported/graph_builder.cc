@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/exported/aliases.h>
 #include <troika/exported/arguments.h>
 #include <troika/exported/graph_builder.h>
 #include <troika/exported/node_title.h>
 #include <troika/exported/operators.h>
-#include <troika/exported/recomputation.h>
 
 #include <algorithm>
 #include <map>
@@ -19,26 +19,29 @@ constexpr std::string_view kAten = "torch.ops.aten.", kHigher = "torch.ops.highe
 
 class GraphBuilder {
  public:
-  GraphBuilder(const schema::Graph& graph, const std::string& file, int depth)
-      : source_(graph), file_(file), depth_(depth), graph_(std::make_shared<ProgramGraph>()) {}
+  // `samples` is the text of the extent of the samples; "" where the graph's inputs say it.
+  GraphBuilder(const schema::Graph& graph, const std::string& file, int depth, std::string samples)
+      : source_(graph),
+        file_(file),
+        depth_(depth),
+        graph_(std::make_shared<ProgramGraph>()),
+        samples_(std::move(samples)) {
+    for (const schema::Argument& each : source_.get_inputs()) {
+      if (samples_.empty()) samples_ = first_extent(name_of_value(each));
+    }
+  }
 
-  BuiltGraph build() {
+  std::shared_ptr<const ProgramGraph> build() {
     for (const schema::Argument& each : source_.get_inputs()) {
       const std::string name = name_of_value(each);
       graph_->inputs.push_back(name.empty() ? -1 : slot_for(name));
-      if (!name.empty()) roots_[name] = name;
     }
     for (const schema::Node& each : source_.get_nodes()) add(each);
     for (const schema::Argument& each : source_.get_outputs()) {
       graph_->outputs.push_back(operand_of(each));
     }
-    std::vector<std::string> views_of;
-    for (const schema::Argument& each : source_.get_outputs()) {
-      const auto root = roots_.find(name_of_value(each));
-      views_of.push_back(root == roots_.end() ? "" : root->second);
-    }
     find_last_uses();
-    return {graph_, std::move(written_), std::move(views_of)};
+    return graph_;
   }
 
  private:
@@ -227,8 +230,23 @@ class GraphBuilder {
     GraphNode& made = new_node(node, NodeKind::kOperator);
     made.op = *op;
     take_arguments(node, made, op->schema());
+    made.has_samples = is_of_samples(node);
+    made.is_copy = changes_type(node);
     take_results(node, made);
-    follow_aliases(node, op->schema());
+  }
+
+  // Returns the text of a value's first extent; "" where it is none, or a number.
+  [[nodiscard]] std::string first_extent(const std::string& name) const {
+    const auto found = source_.get_tensor_values().find(name);
+    if (found == source_.get_tensor_values().end() || found->second.get_sizes().empty()) return "";
+    const schema::SymInt& first = found->second.get_sizes()[0];
+    if (first.tag() != schema::SymInt::Tag::AS_EXPR) return "";
+    return first.get_as_expr().get_expr_str();
+  }
+  // Returns whether the first extent of the operator's first argument is that of the samples.
+  [[nodiscard]] bool is_of_samples(const schema::Node& node) const {
+    if (samples_.empty() || node.get_inputs().empty()) return false;
+    return first_extent(name_of_value(node.get_inputs()[0].get_arg())) == samples_;
   }
 
   void take_arguments(const schema::Node& node, GraphNode& made,
@@ -340,52 +358,21 @@ class GraphBuilder {
         if (body != nullptr) fail("calls two graphs");
         body = &*each.get_arg().get_as_graph().get_graph();
       } else if (body == nullptr ||
-                 made.operands.size() < before_arguments(made.kind) + body->get_inputs().size()) {
+                 made.operands.size() < first_argument(made.kind) + body->get_inputs().size()) {
         made.operands.push_back(operand_of(each.get_arg()));  // others are of the checkpoint
       }
     }
     if (body == nullptr) fail("calls no graph");
-    if (made.operands.size() != before_arguments(made.kind) + body->get_inputs().size()) {
+    if (made.operands.size() != first_argument(made.kind) + body->get_inputs().size()) {
       fail("calls a graph with other arguments than it takes");
     }
     constexpr int kDeepest = 32;
     if (depth_ >= kDeepest) fail("graphs are nested too deeply");
-    BuiltGraph built = GraphBuilder(*body, file_, depth_ + 1).build();
-    take_writes(built.written, *body, node);
-    made.body = std::move(built.graph);
+    made.body = GraphBuilder(*body, file_, depth_ + 1, samples_).build();
     const bool recomputes = made.kind == NodeKind::kRecomputed;
-    if (recomputes && writes_inputs(*made.body)) made.kind = NodeKind::kCall;
+    if (recomputes && !aliases_of(*made.body).written.empty()) made.kind = NodeKind::kCall;
     for (const schema::Argument& each : node.get_outputs()) take_call_result(each, made);
-    take_views(built.views_of, *body, node);
     if (made.results.size() > made.body->outputs.size()) fail("returns less than is taken of it");
-  }
-  // Returns what the argument that a graph calls `input` is a view of; "" where it is none.
-  [[nodiscard]] std::string root_of_argument(const std::string& input, const schema::Graph& body,
-                                             const schema::Node& call) const {
-    const std::size_t arguments = body.get_inputs().size();
-    const auto& given = call.get_inputs();
-    const auto graph = std::ranges::find_if(
-        given, [](const auto& each) { return each.get_arg().tag() == Tag::AS_GRAPH; });
-    auto argument = graph + 1;
-    for (std::size_t i = 0; i < arguments && argument != given.end(); ++i, ++argument) {
-      if (name_of_value(body.get_inputs()[i]) != input) continue;
-      const auto root = roots_.find(name_of_value(argument->get_arg()));
-      return root == roots_.end() ? "" : root->second;
-    }
-    return "";
-  }
-  void take_writes(const std::set<std::string>& written, const schema::Graph& body,
-                   const schema::Node& call) {
-    for (const std::string& input : written) {
-      if (auto root = root_of_argument(input, body, call); !root.empty()) written_.insert(root);
-    }
-  }
-  void take_views(const std::vector<std::string>& views_of, const schema::Graph& body,
-                  const schema::Node& call) {
-    for (std::size_t i = 0; i < call.get_outputs().size() && i < views_of.size(); ++i) {
-      const std::string root = root_of_argument(views_of[i], body, call);
-      if (!root.empty()) set_root(call.get_outputs()[i], root);
-    }
   }
   void take_call_result(const schema::Argument& argument, GraphNode& made) {
     if (argument.tag() != Tag::AS_TENSORS) {
@@ -405,49 +392,15 @@ class GraphBuilder {
     }
     refuse_target(node.get_target());
   }
-  // How many operands stand before the arguments of the graph.
-  static std::size_t before_arguments(NodeKind kind) {
-    return kind == NodeKind::kGradMode ? 1 : kind == NodeKind::kAutocast ? 4 : 0;
-  }
-
-  // What an operator returns may be a view of what it takes; `roots_` has of what, in the end. What
-  // it writes to is then that.
-  void follow_aliases(const schema::Node& node, const c10::FunctionSchema& schema) {
-    for (const c10::Argument& argument : schema.arguments()) {
-      if (argument.alias_info() == nullptr) continue;
-      for (const auto& each : node.get_inputs()) {
-        if (each.get_name() != argument.name()) continue;
-        const std::string name = name_of_value(each.get_arg());
-        const auto root = roots_.find(name);
-        if (name.empty() || root == roots_.end()) continue;
-        if (argument.alias_info()->isWrite()) written_.insert(root->second);
-        for (const schema::Argument& output : node.get_outputs()) {
-          if (!is_of_other_type(name, output)) set_root(output, root->second);
-        }
-      }
-    }
-    if (schema.name() != "aten::batch_norm" && schema.name() != "aten::instance_norm") return;
-    for (const auto& each : node.get_inputs()) {  // which its schema does not say
-      if (!each.get_name().starts_with("running_")) continue;
-      const auto root = roots_.find(name_of_value(each.get_arg()));
-      if (root != roots_.end()) written_.insert(root->second);
-    }
-  }
-  // A tensor of another type is a copy, as of x.float() where x has bytes.
-  [[nodiscard]] bool is_of_other_type(const std::string& name,
-                                      const schema::Argument& output) const {
+  // Returns whether an operator gives a tensor of another type than it takes, which is a copy, as
+  // x.float() where x has bytes.
+  [[nodiscard]] bool changes_type(const schema::Node& node) const {
+    if (node.get_inputs().empty() || node.get_outputs().size() != 1) return false;
     const auto& values = source_.get_tensor_values();
-    const auto own = values.find(name), other = values.find(name_of_value(output));
+    const auto own = values.find(name_of_value(node.get_inputs()[0].get_arg()));
+    const auto other = values.find(name_of_value(node.get_outputs()[0]));
     return own != values.end() && other != values.end() &&
            own->second.get_dtype() != other->second.get_dtype();
-  }
-  void set_root(const schema::Argument& output, const std::string& root) {
-    if (output.tag() == Tag::AS_TENSORS) {
-      for (const auto& each : output.get_as_tensors()) roots_[each.get_name()] = root;
-      return;
-    }
-    const std::string name = name_of_value(output);
-    if (!name.empty()) roots_[name] = root;
   }
 
   void find_last_uses() {
@@ -476,15 +429,18 @@ class GraphBuilder {
   std::string current_;                                    // the node, as errors call it
   bool is_norm_ = false, has_running_statistics_ = false;  // of the node
   std::shared_ptr<ProgramGraph> graph_;
+  std::string samples_;  // the text of the extent of the samples
   std::map<std::string, int> slots_;
-  std::map<std::string, std::string> roots_;
-  std::set<std::string> written_;
 };
 
 }  // namespace
 
 BuiltGraph build_graph(const schema::Graph& graph, const std::string& file) {
-  return GraphBuilder(graph, file, 0).build();
+  BuiltGraph built{GraphBuilder(graph, file, 0, "").build(), {}};
+  for (const std::size_t input : aliases_of(*built.graph).written) {
+    built.written.insert(name_of_value(graph.get_inputs()[input]));
+  }
+  return built;
 }
 
 }  // namespace troika

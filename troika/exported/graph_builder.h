@@ -4,17 +4,15 @@
 #include <troika/exported/graph.h>
 #include <troika/exported/schema.h>
 
+#include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace troika {
 
 struct BuiltGraph {
   std::shared_ptr<const ProgramGraph> graph;
   std::set<std::string> written;  // inputs, by name, that an operator writes to
-  // Names, for each output, the input that it may be a view of; "" where it is none.
-  std::vector<std::string> views_of;
 };
 
 // Finds the operators, checks that they are allowed, and gives each value a slot. Throws UsageError

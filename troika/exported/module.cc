@@ -9,6 +9,7 @@
 #include <troika/nn/module_tree.h>
 #include <troika/param/arena.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -25,11 +26,13 @@ bool is_same_place(const StoredTensor& one, const StoredTensor& other) {
 
 // A record is a storage: two parameters in one have to be the same, or apart.
 void refuse_overlaps(const Program& program, const std::string& file) {
+  std::map<std::string, std::vector<const ProgramInput*>> in_record;
+  for (const ProgramInput& each : program.inputs) in_record[each.stored.record].push_back(&each);
   for (const ProgramInput& one : program.inputs) {
     if (one.kind != Kind::kParameter || one.stored.offset == one.stored.end()) continue;
-    for (const ProgramInput& other : program.inputs) {
-      if (other.stored.record != one.stored.record || is_same_place(one.stored, other.stored))
-        continue;
+    for (const ProgramInput* each : in_record[one.stored.record]) {
+      const ProgramInput& other = *each;
+      if (is_same_place(one.stored, other.stored)) continue;
       if (other.stored.end() <= one.stored.offset || one.stored.end() <= other.stored.offset)
         continue;
       throw UsageError(file + ": parameter " + quote(one.name, 200) + " shares memory with " +
@@ -60,13 +63,17 @@ void follow(at::Tensor& value, const GraphMode& mode) {
   value = value.to(mode.device, widens ? at::kDouble : value.scalar_type());
 }
 
-// Refuses two programs that do not take, or do not return, tensors of the same names and types.
+// Refuses two programs that do not take, or do not return, tensors of the same names, types and
+// extents.
 void refuse_unlike(const std::vector<ExportedTensor>& own, const std::vector<ExportedTensor>& other,
                    const std::string& file, const std::string& verb) {
   const auto described = [](const std::vector<ExportedTensor>& tensors) {
     std::vector<std::string> each;
     for (const ExportedTensor& one : tensors) {
-      each.push_back(quote(one.name, 200) + " of " + c10::toString(one.type));
+      std::vector<std::string> sizes;
+      for (const auto& size : one.sizes) sizes.push_back(size ? std::to_string(*size) : "*");
+      each.push_back(quote(one.name, 200) + " of " + c10::toString(one.type) + " [" +
+                     join(sizes, ", ") + "]");
     }
     return each.empty() ? std::string("nothing") : join(each, ", ");
   };
@@ -206,6 +213,7 @@ Tensors ExportedModule::run(Loaded& loaded, const Tensors& inputs) {
   mode.trains = is_training();
   mode.file = loaded.file;
   mode.pairs = pairs_.get();
+  mode.draws = current_sample_draws();
   if (!inputs.empty()) mode.device = inputs[0].device();
   const std::vector<ProgramInput>& slots = loaded.program->inputs;
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -242,7 +250,21 @@ Tensors ExportedModule::run(Loaded& loaded, const Tensors& inputs) {
     const at::NoGradGuard no_grad;
     loaded.values[*output.buffer].copy_(tensor_of(returned[i], mode.file));
   }
+  if (mode.trains) refuse_without_gradients(results);
   return results;
+}
+
+// What torch.utils.checkpoint runs with use_reentrant = true is exported under no_grad().
+void ExportedModule::refuse_without_gradients(const Tensors& results) const {
+  if (!at::GradMode::is_enabled()) return;
+  const auto is_trained = [](const at::Tensor& each) { return each.requires_grad(); };
+  if (std::ranges::any_of(results, is_trained)) return;
+  const std::vector<at::Tensor> own = parameters();
+  if (std::ranges::none_of(own, is_trained)) return;
+  throw UsageError(
+      trained_.file + ": no result depends on a parameter that is trained",
+      "the program computes under no_grad(), as torch.utils.checkpoint with use_reentrant=True "
+      "leaves it: export without, and name the modules as model.checkpoint_modules");
 }
 
 std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,

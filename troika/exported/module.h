@@ -76,6 +76,7 @@ class ExportedModule final : public torch::nn::Module, public LoraHost {
   void share_values(const ExportArchive& archive);
   [[nodiscard]] std::set<const c10::TensorImpl*> shared_weights() const;
   [[nodiscard]] Tensors run(Loaded& loaded, const Tensors& inputs);
+  void refuse_without_gradients(const Tensors& results) const;
 
   Loaded trained_;
   std::optional<Loaded> evaluated_;

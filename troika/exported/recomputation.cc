@@ -6,6 +6,7 @@
 #include <torch/custom_class.h>
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/exported/aliases.h>
 #include <troika/exported/recomputation.h>
 #include <troika/nn/random_draws.h>
 
@@ -26,62 +27,6 @@ void for_each_slot(Operands& operands, const Act& act) {
     for_each_slot(each.items, act);
   }
 }
-
-bool is_norm(const GraphNode& node) {
-  const std::string& name = node.op->schema().name();
-  return name == "aten::batch_norm" || name == "aten::instance_norm";
-}
-
-// Follows which of a graph's inputs its values are views of.
-class Writes {
- public:
-  explicit Writes(const ProgramGraph& graph) {
-    for (const int slot : graph.inputs) {
-      if (slot >= 0) inputs_of_[slot] = {slot};
-    }
-    for (const GraphNode& node : graph.nodes) follow(node);
-  }
-  [[nodiscard]] bool found() const { return found_; }
-
- private:
-  void follow(const GraphNode& node) {
-    if (node.body) {
-      found_ = found_ || writes_inputs(*node.body);
-      take_all(node);
-      return;
-    }
-    if (!node.op) return take_all(node);
-    const auto& arguments = node.op->schema().arguments();
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      const std::set<int> roots = roots_of({node.operands[i]});
-      const bool is_statistic = is_norm(node) && arguments[i].name().starts_with("running_");
-      const auto* alias = arguments[i].alias_info();
-      if (alias == nullptr && !is_statistic) continue;
-      found_ = found_ || (!roots.empty() && (is_statistic || alias->isWrite()));
-      if (alias != nullptr) give(node, roots);
-    }
-  }
-  // What a graph within the graph returns may be a view of all that it takes.
-  void take_all(const GraphNode& node) { give(node, roots_of(node.operands)); }
-  void give(const GraphNode& node, const std::set<int>& roots) {
-    for (const GraphNode::Result& result : node.results) {
-      for (const int slot : result.slots) {
-        if (slot >= 0) inputs_of_[slot].insert(roots.begin(), roots.end());
-      }
-    }
-  }
-  [[nodiscard]] std::set<int> roots_of(const std::vector<Operand>& operands) const {
-    std::set<int> roots;
-    for_each_slot(operands, [&](const Operand& each) {
-      const auto found = inputs_of_.find(each.slot);
-      if (found != inputs_of_.end()) roots.insert(found->second.begin(), found->second.end());
-    });
-    return roots;
-  }
-
-  std::map<int, std::set<int>> inputs_of_;
-  bool found_ = false;
-};
 
 // Makes consecutive nodes a graph of their own.
 class Segment {
@@ -152,8 +97,8 @@ std::string fitting_module(const std::string& path, const std::string& pattern) 
 
 // What is kept of a segment between its two runs; its tensors are saved by autograd.
 struct Kept final : torch::CustomClassHolder {
-  Kept(std::shared_ptr<const ProgramGraph> run, std::vector<c10::IValue> values, GraphMode how)
-      : graph(std::move(run)), inputs(std::move(values)), mode(std::move(how)) {
+  Kept(const GraphNode& node, std::vector<c10::IValue> values, GraphMode how)
+      : graph(node.body), title(node.title), inputs(std::move(values)), mode(std::move(how)) {
     const auto device = mode.device.type();
     has_autocast =
         at::autocast::is_autocast_available(device) && at::autocast::is_autocast_enabled(device);
@@ -168,6 +113,7 @@ struct Kept final : torch::CustomClassHolder {
   }
 
   std::shared_ptr<const ProgramGraph> graph;
+  std::string title;                  // of its node
   std::vector<c10::IValue> inputs;    // without its tensors
   std::vector<std::size_t> places;    // of tensors among them
   std::vector<c10::IValue> outputs;   // without tensors
@@ -208,6 +154,14 @@ class AutocastOf {
   at::ScalarType before_ = at::kFloat;
 };
 
+std::vector<std::uint64_t> versions_of(at::TensorList tensors) {
+  std::vector<std::uint64_t> versions;
+  for (const at::Tensor& each : tensors) {
+    versions.push_back(each.is_inference() ? 0 : static_cast<std::uint64_t>(each._version()));
+  }
+  return versions;
+}
+
 class Recomputed final : public torch::autograd::Function<Recomputed> {
  public:
   static std::vector<at::Tensor> forward(torch::autograd::AutogradContext* context,
@@ -215,12 +169,21 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
                                          at::TensorList tensors) {
     context->save_for_backward(tensors.vec());
     context->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    context->set_materialize_grads(false);
     const AutocastOf autocast(*kept);
+    const std::vector<std::uint64_t> versions = versions_of(tensors);
     kept->outputs = run_graph(*kept->graph, kept->with(tensors.vec()), kept->mode);
+    if (versions != versions_of(tensors)) {
+      throw UsageError(
+          kept->mode.file + ": " + kept->title + " writes to a tensor that it is given",
+          "it cannot be run again: leave it out of checkpoint_modules");
+    }
     std::vector<at::Tensor> outputs;
     for (std::size_t i = 0; i < kept->outputs.size(); ++i) {
       if (!kept->outputs[i].isTensor()) continue;
-      outputs.push_back(std::exchange(kept->outputs[i], {}).toTensor());
+      const at::Tensor output = std::exchange(kept->outputs[i], {}).toTensor();
+      // A view that a function of autograd returns could not be written to.
+      outputs.push_back(output.detach());
       kept->returned.push_back(i);
     }
     return outputs;
@@ -230,6 +193,10 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
                                           const std::vector<at::Tensor>& gradients) {
     const auto capsule = context->saved_data["kept"].toCapsule();
     const auto& kept = static_cast<const Kept&>(*capsule);
+    if (at::GradMode::is_enabled()) {
+      throw UsageError(kept.mode.file + ": " + kept.title + " has no second derivatives",
+                       "leave it out of checkpoint_modules");
+    }
     std::vector<at::Tensor> inputs, wanted;
     for (const at::Tensor& saved : context->get_saved_variables()) {
       inputs.push_back(saved.detach().requires_grad_(saved.requires_grad()));
@@ -243,7 +210,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
       const auto all = run_graph(*kept.graph, kept.with(inputs), kept.mode);
       for (std::size_t i = 0; i < kept.returned.size(); ++i) {
         const at::Tensor output = all[kept.returned[i]].toTensor();
-        if (!output.requires_grad()) continue;
+        if (!output.requires_grad() || !gradients[i].defined()) continue;
         outputs.push_back(output);
         given.push_back(gradients[i]);
       }
@@ -262,59 +229,115 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
   }
 };
 
-}  // namespace
+// Makes segments of the modules that patterns name.
+class Cut {
+ public:
+  Cut(const ProgramGraph& graph, const std::vector<std::string>& patterns, const std::string& file)
+      : graph_(graph), patterns_(patterns), made_(std::make_shared<ProgramGraph>(graph)) {
+    made_->nodes.clear();
+    for (auto first = graph.nodes.begin(); first != graph.nodes.end();) {
+      const std::string owner = owner_of(*first);
+      auto end = first + 1;
+      while (!owner.empty() && end != graph.nodes.end() && owner_of(*end) == owner) ++end;
+      if (owner.empty()) {
+        made_->nodes.push_back(*first);
+      } else {
+        add({first, end}, owner);
+      }
+      first = end;
+    }
+    for (const std::string& pattern : patterns) {
+      if (!fitting_.contains(pattern)) refuse_unknown(pattern, file);
+      if (cut_.contains(pattern)) continue;
+      throw UsageError(file + ": each node of the modules " + quote(pattern, 200) +
+                           " writes to a tensor of others, or returns one",
+                       "they cannot be run again: leave them out of checkpoint_modules");
+    }
+  }
+  [[nodiscard]] std::shared_ptr<const ProgramGraph> made() const { return made_; }
 
-bool writes_inputs(const ProgramGraph& graph) {
-  return Writes(graph).found();
-}
+ private:
+  // Returns the outermost module of the node that fits a pattern; "" where none does.
+  std::string owner_of(const GraphNode& node) {
+    std::string outermost;
+    for (const std::string& pattern : patterns_) {
+      const std::string module = fitting_module(node.module, pattern);
+      if (module.empty()) continue;
+      fitting_.insert(pattern);
+      if (outermost.empty() || module.size() < outermost.size()) outermost = module;
+    }
+    return outermost;
+  }
+
+  // Adds the nodes of a module as segments, between the nodes that write to a tensor of others.
+  void add(std::vector<GraphNode> nodes, const std::string& owner) {
+    const auto writers = aliases_of(*Segment(nodes, owner).take().body).writers;
+    std::vector<GraphNode> part;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (!writers.contains(i)) {
+        part.push_back(std::move(nodes[i]));
+        continue;
+      }
+      add_part(std::exchange(part, {}), owner);
+      made_->nodes.push_back(std::move(nodes[i]));
+    }
+    add_part(std::move(part), owner);
+  }
+  // The nodes of a part stay as they are where it writes to what another part has made, or returns
+  // a view of what it takes, which others may write to.
+  void add_part(std::vector<GraphNode> nodes, const std::string& owner) {
+    if (nodes.empty()) return;
+    GraphNode segment = Segment(nodes, owner).take();
+    const GraphAliases aliases = aliases_of(*segment.body);
+    const bool gives_views =
+        std::ranges::any_of(aliases.views_of, [](const auto& each) { return !each.empty(); });
+    if (aliases.written.empty() && !gives_views) {
+      made_->nodes.push_back(std::move(segment));
+      for (const std::string& pattern : patterns_) {
+        if (fits_one_of(nodes, pattern)) cut_.insert(pattern);
+      }
+      return;
+    }
+    for (GraphNode& node : nodes) made_->nodes.push_back(std::move(node));
+  }
+  static bool fits_one_of(const std::vector<GraphNode>& nodes, const std::string& pattern) {
+    return std::ranges::any_of(nodes, [&](const GraphNode& node) {
+      return !fitting_module(node.module, pattern).empty();
+    });
+  }
+
+  [[noreturn]] void refuse_unknown(const std::string& pattern, const std::string& file) const {
+    std::set<std::string> modules;
+    for (const GraphNode& node : graph_.nodes) modules.insert(node.module);
+    modules.erase("");
+    constexpr std::size_t kShown = 40;
+    std::vector<std::string> shown(modules.begin(), modules.end());
+    if (shown.size() > kShown) shown.resize(kShown);
+    throw UsageError(file + " has no module " + quote(pattern, 200),
+                     "it has " + join(shown, ", ") + (modules.size() > kShown ? ", ..." : ""));
+  }
+
+  const ProgramGraph& graph_;
+  const std::vector<std::string>& patterns_;
+  std::set<std::string> fitting_, cut_;  // patterns that fit a module, and of which a part is cut
+  std::shared_ptr<ProgramGraph> made_;
+};
+
+}  // namespace
 
 std::shared_ptr<const ProgramGraph> with_recomputation(
     const std::shared_ptr<const ProgramGraph>& graph, const std::vector<std::string>& patterns,
     const std::string& file) {
   if (patterns.empty()) return graph;
-  std::set<std::string> unused(patterns.begin(), patterns.end());
-  const auto owner_of = [&](const GraphNode& node) -> std::string {
-    for (const std::string& pattern : patterns) {
-      const std::string module = fitting_module(node.module, pattern);
-      if (module.empty()) continue;
-      unused.erase(pattern);
-      return module;
-    }
-    return "";
-  };
-  auto cut = std::make_shared<ProgramGraph>(*graph);
-  cut->nodes.clear();
-  for (auto first = graph->nodes.begin(); first != graph->nodes.end();) {
-    const std::string owner = owner_of(*first);
-    auto end = first + 1;
-    while (!owner.empty() && end != graph->nodes.end() && owner_of(*end) == owner) ++end;
-    std::vector<GraphNode> nodes(first, end);
-    std::optional<GraphNode> segment;
-    if (!owner.empty()) segment = Segment(nodes, owner).take();
-    if (segment && !writes_inputs(*segment->body)) {
-      cut->nodes.push_back(*std::move(segment));
-    } else {
-      for (GraphNode& node : nodes) cut->nodes.push_back(std::move(node));
-    }
-    first = end;
-  }
-  if (unused.empty()) return cut;
-  std::set<std::string> modules;
-  for (const GraphNode& node : graph->nodes) modules.insert(node.module);
-  modules.erase("");
-  constexpr std::size_t kShown = 40;
-  std::vector<std::string> shown(modules.begin(), modules.end());
-  if (shown.size() > kShown) shown.resize(kShown);
-  throw UsageError(file + " has no module " + quote(*unused.begin(), 200),
-                   "it has " + join(shown, ", ") + (modules.size() > kShown ? ", ..." : ""));
+  return Cut(*graph, patterns, file).made();
 }
 
-std::vector<c10::IValue> run_recomputed(const std::shared_ptr<const ProgramGraph>& graph,
-                                        std::vector<c10::IValue> inputs, const GraphMode& mode) {
+std::vector<c10::IValue> run_recomputed(const GraphNode& node, std::vector<c10::IValue> inputs,
+                                        const GraphMode& mode) {
   if (!mode.trains || !at::GradMode::is_enabled()) {
-    return run_graph(*graph, std::move(inputs), mode);
+    return run_graph(*node.body, std::move(inputs), mode);
   }
-  auto kept = c10::make_intrusive<Kept>(graph, std::move(inputs), mode);
+  auto kept = c10::make_intrusive<Kept>(node, std::move(inputs), mode);
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < kept->inputs.size(); ++i) {
     if (!kept->inputs[i].isTensor()) continue;

@@ -5,6 +5,7 @@
 #include <troika/nn/module_tensors.h>
 #include <troika/nn/module_unit.h>
 #include <troika/nn/random_draws.h>
+#include <troika/nn/sample_draws.h>
 
 #include <torch/torch.h>
 
@@ -67,6 +68,7 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
       describe_(unit.describe),
       runs_without_samples_(unit.runs_without_samples),
       seed_(unit.seed),
+      sample_seed_(unit.sample_seed),
       made_(unit.make()),
       takes_(unit.flow.takes),
       gives_(unit.flow.gives),
@@ -315,6 +317,11 @@ void ModuleUnit::for_each_buffer(
   }
 }
 
+std::optional<SampleDraws> ModuleUnit::sample_draws(const Microbatch& microbatch) const {
+  if (!sample_seed_ || !microbatch.sample_ids.defined()) return std::nullopt;
+  return SampleDraws{microbatch.sample_ids, stream_key(*sample_seed_, name_), microbatch.step};
+}
+
 Activation ModuleUnit::forward(Activation input, const Saved& saved,
                                std::unique_ptr<UnitState>& state) {
   if (saved.microbatch.step != std::exchange(step_, saved.microbatch.step)) earlier_.clear();
@@ -356,7 +363,10 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   const at::AutoGradMode with_gradients(keeps);
   const bool is_first = saved.keeps_state() && !keeps;
   const std::int64_t changes = is_first ? detail::changes_of_buffers(*made_.module) : 0;
-  own->outputs = run(own->in, saved.microbatch);
+  {
+    const SampleDrawsScope scope(training ? sample_draws(saved.microbatch) : std::nullopt);
+    own->outputs = run(own->in, saved.microbatch);
+  }
   if (is_first && changes == detail::changes_of_buffers(*made_.module))
     earlier_.at(index).buffers.clear();
   Activation result = result_of(*own, saved);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <troika/nn/named_unit.h>
+#include <troika/nn/sample_draws.h>
 #include <troika/nn/stage.h>
 
 #include <functional>
@@ -74,6 +75,7 @@ class ModuleUnit final : public Unit {
   [[nodiscard]] Tensors call(const Tensors& arguments) const;
   void check_outputs(const Tensors& outputs, const Microbatch& microbatch) const;
   [[nodiscard]] Tensors run(const Tensors& in, const Microbatch& microbatch) const;
+  [[nodiscard]] std::optional<SampleDraws> sample_draws(const Microbatch& microbatch) const;
   [[nodiscard]] std::vector<FlowSpec> batched(const std::vector<UnitTensor>& tensors,
                                               const Microbatch& microbatch) const;
   [[nodiscard]] Activation result_of(State& state, const Saved& saved) const;
@@ -83,7 +85,7 @@ class ModuleUnit final : public Unit {
   std::string prefix_;
   std::function<void(ParameterSpec&)> describe_;
   bool runs_without_samples_;
-  std::optional<std::uint64_t> seed_;
+  std::optional<std::uint64_t> seed_, sample_seed_;
   UnitModule made_;
   std::vector<std::string> takes_;
   std::vector<UnitTensor> gives_, in_, out_;

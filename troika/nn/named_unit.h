@@ -131,6 +131,8 @@ struct NamedUnit {
   // Keys the draws of torch's random generators in its training passes, with the step and the first
   // sample of the microbatch, so that a run repeats itself. If absent, they go on as they are.
   std::optional<std::uint64_t> seed = {};
+  // Keys masks that are drawn by sample (sample_draws.h); the same on all data ranks.
+  std::optional<std::uint64_t> sample_seed = {};
 };
 
 // The loss of a model, made from one of three kinds of function. The first takes the output of the

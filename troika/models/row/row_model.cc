@@ -85,6 +85,7 @@ NamedUnit prepared(const NamedUnit& unit, RunType type, std::uint64_t seed, int 
     if (more) more(spec);
   };
   if (!own.seed) own.seed = stream_key(seed, "data rank " + std::to_string(data_rank));
+  own.sample_seed = stream_key(seed, "samples");
   for (UnitTensor& each : own.flow.gives) {
     if (!each.type || at::isFloatingType(*each.type)) each.type = type.held;
   }
