@@ -58,31 +58,46 @@ class WholeModel {
     for (const StateTensor& part : values->wanted()) values->read(part);
   }
 
+  // Buffers go first: a parameter that an exported program freezes is one, so it is saved beside
+  // the pair that is added to it.
   void add_pairs(TensorSource& saved, double scale) {
     for (const TensorEntry& entry : saved.entries()) {
-      if (entry.name.ends_with(kLoraB)) continue;
-      if (!entry.name.ends_with(kLoraA)) {
-        if (const at::Tensor* buffer = find(entry.name)) buffer->copy_(saved.load(entry));
-        continue;
-      }
-      const std::string layer = entry.name.substr(0, entry.name.size() - kLoraA.size());
-      const at::Tensor* const weight = find(layer + ".weight");
-      const at::Tensor a = saved.load(entry).to(at::kDouble);
-      const at::Tensor b = saved.load(saved.at(layer + std::string(kLoraB))).to(at::kDouble);
-      const bool fits = weight != nullptr && a.dim() == 2 && b.dim() == 2 &&
-                        weight->sizes() == at::IntArrayRef({b.size(0), a.size(1)}) &&
-                        a.size(0) == b.size(1);
-      if (!fits) {
-        throw DataError(shown_place(saved.path()) + ": " + quote(layer) +
-                            " is no linear layer of the model, or has another shape",
-                        "the adapter is of another model than the recipe beside it");
-      }
-      const at::Tensor change = at::mm(b, a).mul_(scale);
-      weight->copy_(weight->to(at::kCPU, at::kDouble).add_(change));
+      if (!entry.name.ends_with(kLoraA) && !entry.name.ends_with(kLoraB)) take(saved, entry);
+    }
+    for (const TensorEntry& entry : saved.entries()) {
+      if (entry.name.ends_with(kLoraA)) add_pair(saved, entry, scale);
     }
   }
 
  private:
+  void take(TensorSource& saved, const TensorEntry& entry) {
+    const at::Tensor* const buffer = find(entry.name);
+    if (buffer == nullptr) return;
+    if (buffer->sizes() != at::IntArrayRef(entry.shape)) {
+      throw DataError(
+          shown_place(saved.path()) + ": tensor " + quote(entry.name) + " has another shape",
+          "the adapter is of another model than the recipe beside it");
+    }
+    buffer->copy_(saved.load(entry));
+  }
+
+  void add_pair(TensorSource& saved, const TensorEntry& entry, double scale) {
+    const std::string layer = entry.name.substr(0, entry.name.size() - kLoraA.size());
+    const at::Tensor* const weight = find(layer + ".weight");
+    const at::Tensor a = saved.load(entry).to(at::kDouble);
+    const at::Tensor b = saved.load(saved.at(layer + std::string(kLoraB))).to(at::kDouble);
+    const bool fits = weight != nullptr && a.dim() == 2 && b.dim() == 2 &&
+                      weight->sizes() == at::IntArrayRef({b.size(0), a.size(1)}) &&
+                      a.size(0) == b.size(1);
+    if (!fits) {
+      throw DataError(shown_place(saved.path()) + ": " + quote(layer) +
+                          " is no linear layer of the model, or has another shape",
+                      "the adapter is of another model than the recipe beside it");
+    }
+    const at::Tensor change = at::mm(b, a).mul_(scale);
+    weight->copy_(weight->to(at::kCPU, at::kDouble).add_(change));
+  }
+
   [[nodiscard]] const at::Tensor* find(const std::string& name) const {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? nullptr : &found->second;
