@@ -156,7 +156,7 @@ class Adapters(CommandTest):
             self.assertLess(float((read(ids).logits - self.llama("merged")(ids).logits).abs().max()), 1e-9)
             self.assertGreater(float((read(ids).logits - self.llama()(ids).logits).abs().max()), 1e-3)
         before = load_file(self.run_folder / "model.safetensors")
-        self.succeeds(self.train(*gpt2, *more, "adapter.from=out", "adapter.rank=8", "debug.dump_steps=[1]", flags=["--overwrite"]))
+        self.succeeds(self.train(*gpt2, *more[:2], *more[3:], "adapter.from=out", "debug.dump_steps=[1]", flags=["--overwrite"]))
         for key, value in self.dumped(1, "parameters").items():
             self.assertTrue(torch.equal(value, before[key]), key)
         self.succeeds(self.train(*gpt2, *more[:2], "train.steps=1", "name=all"))
@@ -177,6 +177,12 @@ class Adapters(CommandTest):
         self.refused(self.adapted("adapter.from=base_hub"), DATA, "has no adapter_config.json")
         self.adapter("dora", use_dora=True)
         self.refused(self.adapted("adapter.from=dora"), DATA, "use_dora has no counterpart")
+        self.adapter("alphas", alpha_pattern={"q_proj": 5})
+        complete = ('adapter.match=["q_proj","v_proj","o_proj","gate_proj","down_proj"]', f"adapter.rank={RANK}",
+                    f"adapter.alpha={ALPHA}", "adapter.dropout=0")
+        self.refused(self.adapted("adapter.from=alphas", *complete), DATA, "alpha_pattern has no counterpart")
+        (self.folder / "other/adapter_model.safetensors").unlink()
+        self.refused(self.adapted("adapter.from=other", "adapter.rank=4"), DATA, "[adapter] from: there is no 'other/adapter_model.safetensors'")
         # The base is not what it was.
         self.succeeds(self.adapted("checkpoint.every_steps=1", "train.steps=1"))
         self.refused(self.train(*SIZES, *STEPS, "name=next", "model.from=runs/small"), DATA, "model.safetensors' has adapters alone")
@@ -206,6 +212,21 @@ class Renamed(torch.nn.Module):
 
     def state_dict(self, *arguments, **more):
         return {name_here(name): each for name, each in self.model.state_dict(*arguments, **more).items()}
+
+
+class Lists(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8)) for _ in range(2)]
+        self.blocks = torch.nn.ModuleList(layers)
+        self.head = torch.nn.Linear(8, 5)
+        layers[0][0].weight.requires_grad_(False)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return {"logits": self.head(x) + self.head.weight.sum()}
 
 
 class AdaptedPrograms(ExportedRuns):
@@ -238,6 +259,31 @@ class AdaptedPrograms(ExportedRuns):
             expected = read(**batch).logits
             found = torch.export.load(self.folder / "merged.pt2").module()(**batch)["logits"]
         torch.testing.assert_close(found.double(), expected.double(), rtol=1e-4, atol=1e-5)
+
+    def test_lists_with_frozen_and_shared_weights(self):
+        """Last parts of names are those of other modules, too; one weight is frozen; another is no layer's alone."""
+        network = Lists()
+        program = torch.export.export(network, (), {"x": torch.randn(4, 8)}, dynamic_shapes={"x": {0: torch.export.Dim.DYNAMIC}}, strict=False)
+        torch.export.save(program, self.folder / "net.pt2")
+        recipe = RECIPE.format(path=self.folder / "net.pt2", keys="targets = { y = { classes = 5 } }")
+        (self.folder / "recipe.toml").write_text(recipe)
+        self.trained(1, "adapter.kind=lora", "adapter.alpha=64")
+        self.assertIn("blocks.0.0.weight", load_file(self.run_folder / "model.safetensors"))
+        self.succeeds(self.troika("checkpoint", "export", "runs/small", "out"))
+        self.succeeds(self.troika("checkpoint", "export", "runs/small", "merged.pt2", "--merge"))
+        config = json.loads((self.folder / "out/adapter_config.json").read_text())
+        self.assertEqual(config["target_modules"], ["blocks.0.0", "blocks.1.0", "blocks.0.2", "blocks.1.2"])
+        x = torch.randn(4, 8)
+        with torch.no_grad():
+            before = network(x)["logits"]
+            read = peft.PeftModel.from_pretrained(network, self.folder / "out", autocast_adapter_dtype=False).eval()
+            expected = read(x=x)["logits"]
+            found = torch.export.load(self.folder / "merged.pt2").module()(x=x)["logits"]
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        self.assertGreater(float((before - expected).abs().max()), 1e-3)
+        done = self.troika("train", "recipe.toml", "--overwrite", "--set", "adapter.kind=lora", "--set", 'adapter.match=["head"]')
+        self.assertEqual(done.status, USAGE, str(done))
+        self.assertIn("[adapter] match: 'head' names 'head', whose weight something else in the model has, too", done.err)
 
 
 def name_here(name):

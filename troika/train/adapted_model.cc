@@ -147,6 +147,12 @@ class MergedTensors final : public TensorSource {
   std::map<std::string, at::Tensor> tensors_;
 };
 
+// Throws DataError where the folder's pairs compute what none of these do.
+void check_adapter_folder(const LoraOptions& lora) {
+  if (lora.from == LoraOptions::kDrawn || !std::filesystem::is_directory(lora.from)) return;
+  (void)read_peft_config(lora.from);
+}
+
 }  // namespace
 
 InitialValueOptions adapter_values(const ModelOptions& model) {
@@ -169,6 +175,9 @@ std::string take_all_initial_values(const ModelOptions& model, const Session& se
   }
   if (lora == nullptr) return "";
   if (adapters == TakeAdapters::kYes) {
+    // A recipe that has all keys was resolved without a look at the folder.
+    const auto refused = failure_in([&] { check_adapter_folder(*lora); });
+    throw_on_all_ranks(session, refused, "adapter", NameRanks::kUnlessAll);
     take_initial_values(adapter_values(model), session, patience, trainer, ValuesOf::kAdapters);
   }
   std::string digest;
@@ -189,8 +198,8 @@ void check_base(const Metadata& saved, const std::string& digest, const ModelOpt
   throw DataError(
       "the base" + where +
           " is not the one that the run's adapters were trained on: its values differ",
-      "bring back the base, or say where it is now: --set model.from=PATH, or [model] from in "
-      "the run's recipe.toml");
+      "bring back the base, or write where it is now as [model] from in the run's recipe.toml, and "
+      "in the recipe that it goes on with");
 }
 
 Recipe merged_recipe(Recipe recipe) {

@@ -159,6 +159,24 @@ std::vector<StateSpec> specs_of(const ModelPart& model, ValuesOf of) {
   return specs;
 }
 
+// Throws DataError unless there are values at `path`.
+void check_is_there(const fs::path& path, ValuesOf of) {
+  if (fs::exists(path)) return;
+  const std::string problem = key_of(of) + ": there is no " + shown_path(path);
+  if (of == ValuesOf::kModel) {
+    throw DataError(
+        problem,
+        "give the folder of a run or of a checkpoint, or a safetensors file; where it "
+        "has been moved: --set model.from=PATH, and of a run with adapters [model] from "
+        "in its recipe.toml and in the recipe that it goes on with");
+  }
+  const bool is_pickled = fs::exists(path.parent_path() / "adapter_model.bin");
+  throw DataError(problem + (is_pickled ? ", and adapter_model.bin is not read" : ""),
+                  is_pickled ? "save it with save_pretrained(FOLDER, safe_serialization=True)"
+                             : "give the folder that save_pretrained() of a PeftModel has written, "
+                               "or `troika checkpoint export`");
+}
+
 fs::path newest_of(const CheckpointFolder& folder) {
   const std::vector<std::int64_t> steps = folder.steps();
   return steps.empty() ? fs::path() : folder.step_folder(steps.front());
@@ -166,26 +184,22 @@ fs::path newest_of(const CheckpointFolder& folder) {
 
 }  // namespace
 
-fs::path find_values(const fs::path& path) {
+fs::path find_values(const fs::path& path, ValuesOf of) {
   if (is_remote(path.native())) {
     if (is_checkpoint(path)) return path;
     const fs::path newest = newest_of(CheckpointFolder(path));
     if (!newest.empty()) return newest;
-    throw DataError("[model] from: there is no checkpoint in " + shown_place(path),
+    throw DataError(key_of(of) + ": there is no checkpoint in " + shown_place(path),
                     "give the URL of a run's checkpoints, or of one of them");
   }
-  if (!fs::exists(path)) {
-    throw DataError("[model] from: there is no " + shown_path(path),
-                    "give the folder of a run or of a checkpoint, or a safetensors file; where it "
-                    "has been moved: --set model.from=PATH");
-  }
+  check_is_there(path, of);
   if (!fs::is_directory(path) || is_checkpoint(path)) return path;
   if (fs::exists(summary_path(path)) && fs::exists(model_path(path))) return model_path(path);
   for (const CheckpointFolder& folder : {checkpoints_of(path), CheckpointFolder(path)}) {
     if (const fs::path newest = newest_of(folder); !newest.empty()) return newest;
   }
   if (fs::exists(model_path(path))) return model_path(path);
-  throw DataError("[model] from: " + shown_path(path) + " has no model.safetensors, no checkpoint",
+  throw DataError(key_of(of) + ": " + shown_path(path) + " has no model.safetensors, no checkpoint",
                   "give the folder of a run or of a checkpoint, or a safetensors file");
 }
 
@@ -218,7 +232,7 @@ InitialValues::InitialValues(const InitialValueOptions& options, const ModelPart
 
 InitialValues::InitialValues(const InitialValueOptions& options, std::span<const StateSpec> specs,
                              const StateDict& places, ValuesOf of)
-    : title_(key_of(of) + " " + quote(options.path, 200)), source_(find_values(options.path)) {
+    : title_(key_of(of) + " " + quote(options.path, 200)), source_(find_values(options.path, of)) {
   const std::map<std::string, std::string> pairs =
       match_values(options, specs, source_.tensors(), shown_place(source_.path()), of);
   for (const auto& [of_model, of_source] : pairs) used_.insert(of_source);
@@ -311,7 +325,7 @@ void take_initial_values(const InitialValueOptions& options, const Session& sess
   const std::string taken = take_initial_values(options, session, patience, trainer.model(), of);
   trainer.adopt_values();
   if (session.rank() != 0) return;
-  warn_of_doubt(find_values(options.path));
+  warn_of_doubt(find_values(options.path, of));
   log_info(taken);
 }
 

@@ -22,13 +22,14 @@
 
 namespace troika {
 
+// Says which tensors of a model are taken, and what begins an error about them.
+enum class ValuesOf { kModel, kAdapters };
+
 // Returns where the values of `path` lie: the path itself where it is a file or a checkpoint; the
 // newest checkpoint of a folder of them; of a run, model.safetensors where it is finished, and its
 // newest checkpoint elsewhere. Throws DataError where there is nothing of these.
-[[nodiscard]] std::filesystem::path find_values(const std::filesystem::path& path);
-
-// Says which tensors of a model are taken, and what begins an error about them.
-enum class ValuesOf { kModel, kAdapters };
+[[nodiscard]] std::filesystem::path find_values(const std::filesystem::path& path,
+                                                ValuesOf of = ValuesOf::kModel);
 
 // Returns the name in `saved` of each tensor of the model that is taken from there. `model` lists
 // the whole model. Throws DataError, one line that names what is missing, what the model does not

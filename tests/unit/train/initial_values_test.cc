@@ -72,6 +72,25 @@ TEST(MatchedValues, AreRefusedForPatternsThatFitNothing) {
               HasSubstr("of one name once renamed 'net.fc.weight' and 'net.fc.bias'"));
 }
 
+TEST(ValuesOfAnAdapter, AreMissedByTheirOwnKey) {
+  const TemporaryFolder folder;
+  const auto refusal = [&] {
+    try {
+      (void)find_values(folder / "adapter_model.safetensors", ValuesOf::kAdapters);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(), HasSubstr("[adapter] from: there is no '"));
+  EXPECT_THAT(refusal(), Not(HasSubstr("adapter_model.bin")));
+  write_file_atomically(folder / "adapter_model.bin", "PK");
+  EXPECT_THAT(refusal(), HasSubstr("[adapter] from: there is no '"));
+  EXPECT_THAT(refusal(), HasSubstr("adapter_model.bin is not read"));
+  write_file_atomically(folder / "adapter_model.safetensors", "");
+  EXPECT_EQ(refusal(), "");
+}
+
 TEST(ValuesOfARun, AreItsModelOnceItIsFinishedAndItsNewestCheckpointBefore) {
   const TemporaryFolder run;
   const auto write = [&](const char* name) {
