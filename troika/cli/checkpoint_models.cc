@@ -293,15 +293,16 @@ constexpr const char* kExportExamples =
     "  troika checkpoint export runs/adapted merged --merge\n\n"
     "AutoModelForCausalLM.from_pretrained(\"exported\") loads it. A gpt with rmsnorm, rope and "
     "swiglu\n"
-    "leaves as a Llama, one with layernorm, learned positions, a GELU and biases as a GPT-2.\n"
+    "leaves as a Llama, with qkv_bias as a Qwen2, with qk_norm as a Qwen3; one with layernorm,\n"
+    "learned positions, a GELU and biases as a GPT-2.\n"
     "A network that Python has written leaves as a file that ends in .pt2 (torch.export.load) or "
     ".pt. A run with [adapter] leaves as an adapter of peft: PeftModel.from_pretrained(model, "
     "\"adapter\").";
 constexpr const char* kImportExamples =
     "Example:\n"
     "  troika checkpoint import TinyLlama-1.1B runs/llama\n\n"
-    "FOLDER is a Llama with plain rotary positions (not Llama 3.1 and later) or a GPT-2, as\n"
-    "save_pretrained() writes it, with safetensors. OUT becomes a\n"
+    "FOLDER is a Llama, Mistral, Qwen2, Qwen3 or GPT-2, as save_pretrained() writes it, with\n"
+    "safetensors. OUT becomes a\n"
     "folder with recipe.toml, model.safetensors and the tokenizer, as a run leaves it.";
 constexpr const char* kDiffExamples =
     "Examples:\n"
