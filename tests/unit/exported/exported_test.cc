@@ -225,7 +225,7 @@ TEST_F(Exported, RefusesValuesOutsideOfTheirRecord) {
     EXPECT_THAT(weights([&](Json& w) { w["tensor_meta"]["sizes"][0]["as_int"] = size; }),
                 HasSubstr(too_little));
   }
-  EXPECT_THAT(weights([](Json& w) { w["tensor_meta"]["storage_offset"]["as_int"] = 1; }),
+  EXPECT_THAT(weights([](Json& w) { w["tensor_meta"]["storage_offset"]["as_int"] = 3; }),
               HasSubstr(too_little));
   EXPECT_THAT(weights([](Json& w) {  // 10^9 elements of one
                 w["tensor_meta"]["sizes"][0]["as_int"] = 1000000000;

@@ -86,14 +86,14 @@ inline Json linear_weights() {
               {"tensor_meta", meta({2, 3}, true)}}}}}};
 }
 
-// Writes the program with the weights 1 to 6.
+// Writes the program with the weights 1 to 6, and 7 and 8 behind them.
 inline void write_program(const std::filesystem::path& path, const std::string& program,
                           const std::string& weights = linear_weights().dump()) {
   caffe2::serialize::PyTorchStreamWriter writer(path.string());
   const auto write = [&](const std::string& name, const std::string& text) {
     writer.writeRecord(name, text.data(), text.size());
   };
-  const at::Tensor values = at::arange(1, 7, at::kFloat);
+  const at::Tensor values = at::arange(1, 9, at::kFloat);
   writer.writeRecord("data/weights/weight_0", values.const_data_ptr(), values.nbytes());
   write("data/weights/model_weights_config.json", weights);
   write("models/model.json", program);
