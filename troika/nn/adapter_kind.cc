@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // of a safetensors file
 
 struct NoKeys {
   bool operator==(const NoKeys&) const = default;
@@ -207,7 +208,8 @@ std::vector<std::string> layers_with_pairs(const std::filesystem::path& file) {
   stream.read(reinterpret_cast<char*>(length.data()), length.size());
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < length.size(); ++i) bytes |= std::uint64_t{length[i]} << (8 * i);
-  if (!stream || bytes > std::filesystem::file_size(file, ignored)) return layers;
+  const std::uint64_t most = std::min(std::filesystem::file_size(file, ignored), kMostHeaderBytes);
+  if (!stream || bytes > most) return layers;
   std::string header(bytes, '\0');
   stream.read(header.data(), static_cast<std::streamsize>(bytes));
   const Json json = Json::parse(header, nullptr, /*allow_exceptions=*/false);
