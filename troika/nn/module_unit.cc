@@ -363,10 +363,8 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   const at::AutoGradMode with_gradients(keeps);
   const bool is_first = saved.keeps_state() && !keeps;
   const std::int64_t changes = is_first ? detail::changes_of_buffers(*made_.module) : 0;
-  {
-    const SampleDrawsScope scope(training ? sample_draws(saved.microbatch) : std::nullopt);
-    own->outputs = run(own->in, saved.microbatch);
-  }
+  const SampleDrawsScope scope(training ? sample_draws(saved.microbatch) : std::nullopt);
+  own->outputs = run(own->in, saved.microbatch);
   if (is_first && changes == detail::changes_of_buffers(*made_.module))
     earlier_.at(index).buffers.clear();
   Activation result = result_of(*own, saved);
