@@ -89,7 +89,7 @@ class Segment {
 // Returns the outermost module of a path that fits a pattern; "" where none does.
 std::string fitting_module(const std::string& path, const std::string& pattern) {
   for (std::size_t end = path.find('.');; end = path.find('.', end + 1)) {
-    const std::string module = path.substr(0, end);
+    std::string module = path.substr(0, end);
     if (::fnmatch(pattern.c_str(), module.c_str(), 0) == 0) return module;
     if (end == std::string::npos) return "";
   }

@@ -103,7 +103,8 @@ constexpr std::array<std::string_view, 3> kChoosingKeys = {"exclude_modules", "l
                                                            "layers_pattern"};
 
 bool is_idle(const Json& value) {
-  return value.is_null() || value == false || value == "" ||
+  return value.is_null() || value == false ||
+         (value.is_string() && value.get_ref<const std::string&>().empty()) ||
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
