@@ -136,7 +136,8 @@ void check_is_content_alone(const Json& message, const std::string& where) {
       {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "refusal"});
   for (const char* const key : kOthers) {
     const auto found = message.find(key);
-    if (found == message.end() || found->empty() || *found == "") continue;
+    if (found == message.end() || found->empty()) continue;
+    if (found->is_string() && found->get_ref<const std::string&>().empty()) continue;
     throw DataError(where + " has " + key + ", which no template here has",
                     "render it before, and name the column of the text as data.column");
   }
