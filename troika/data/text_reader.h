@@ -28,7 +28,7 @@ struct TextColumns {
   std::string text;
   std::string prompt = {};    // empty: there is none
   std::string messages = {};  // of conversations in JSON Lines; then there is no other column
-  // Of conversations. With `text` that column has been rendered by it.
+  // Renders conversations. With `text`, it has rendered that column.
   std::optional<ChatTemplate> chat_template = {};
 
   // Returns whether documents are rows, rather than files.

@@ -16,15 +16,15 @@
 
 namespace troika {
 
-// What keys the masks of a pass: rows [samples x rows_per_sample] of samples, in a step.
+// Keys the masks of a pass: rows [samples x rows_per_sample] of samples, in a step.
 struct LoraDraws {
   std::int64_t rows_per_sample = 1;
   at::Tensor sample_ids = {};
   std::int64_t step = 0;
 };
 
-// What the forward pass of one layer leaves for its backward pass, and this for the gradients of
-// the pair, which are computed where the working weights may be gone.
+// Holds what a layer's forward pass leaves for its backward pass, and that for the gradients of the
+// pair, which are computed where the working weights may be gone.
 struct LoraPass {
   LoraDraws draws;
   at::Tensor inner = {};           // A x [n, rank]

@@ -17,7 +17,7 @@ struct LoraOptions {
   std::int64_t rank = 8;
   double alpha = 16;
   double dropout = 0;
-  // Of linear layers: ends of names, as "q_proj", or shell patterns of whole names.
+  // Names linear layers: ends of names, as "q_proj", or shell patterns of whole names.
   std::vector<std::string> match = {"*"};
   std::string from = kDrawn;  // a folder that `peft` or troika has written
 

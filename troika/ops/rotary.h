@@ -14,13 +14,13 @@ enum class RotaryScaling {
   kLlama3,  // divides the angles of long waves alone, with a smooth passage (Llama 3.1)
 };
 
-// Angles that turn the pairs of a head: position x theta^(-2i / head_dim), scaled.
+// Describes the angles that turn the pairs of a head: position x theta^(-2i / head_dim), scaled.
 struct RotaryAngles {
   double theta = 10000;
   RotaryScaling scaling = RotaryScaling::kNone;
   double factor = 1;
-  // With kLlama3 a wave shorter than original_len / high_freq_factor tokens stays, and one longer
-  // than original_len / low_freq_factor is divided by `factor`.
+  // Apply to kLlama3: a wave shorter than original_len / high_freq_factor tokens stays, and one
+  // longer than original_len / low_freq_factor is divided by `factor`.
   double low_freq_factor = 1, high_freq_factor = 4;
   std::int64_t original_len = 8192;
 };

@@ -6,6 +6,7 @@
 #include <troika/data/sources/chat/chat.h>
 #include <troika/data/sources/tokens/token_documents.h>
 #include <troika/data/tokenizer.h>
+#include <unit/data/character_tokenizer.h>
 #include <unit/data/support.h>
 
 #include <nlohmann/json.hpp>
@@ -31,23 +32,6 @@ const std::vector<std::string> kControls = {"<|endoftext|>",
                                             "[INST]",
                                             "[/INST]"};
 
-// A tokenizer.json of characters, and of these special tokens.
-std::string tokenizer_json(const std::vector<std::string>& controls = kControls) {
-  nlohmann::json added = nlohmann::json::array(), vocabulary;
-  for (const std::string& each : controls) {
-    added.push_back({{"id", added.size()}, {"content", each}, {"special", true}});
-  }
-  for (char c = ' '; c <= '~'; ++c) {
-    vocabulary[std::string(1, c)] = added.size() + vocabulary.size();
-  }
-  vocabulary["\n"] = added.size() + vocabulary.size();
-  return nlohmann::json{
-      {"added_tokens", added},
-      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}},
-      {"decoder", {{"type", "Fuse"}}}}
-      .dump();
-}
-
 std::string name_of(const Tokenizer& tokenizer, std::int64_t id) {
   for (const std::string& each : kControls) {
     if (const auto token = tokenizer.token(each); token && token->id == id) return each;
@@ -70,7 +54,7 @@ std::string shown(const Tokenizer& tokenizer, std::span<const std::int64_t> ids,
 class Chat : public ::testing::Test {
  protected:
   Chat() {
-    write_file(folder_ / "tokenizer.json", tokenizer_json());
+    write_file(folder_ / "tokenizer.json", characters_json(kControls));
     tokenizer_ = open_tokenizer(folder_ / "tokenizer.json");
     options_ = documents_in({folder_ / "*.jsonl"});
     options_.tokenizer = folder_ / "tokenizer.json";
@@ -168,7 +152,7 @@ TEST_F(Chat, TakesControlTokensInContentForText) {
   EXPECT_THAT(conversations(), ElementsAre("<|im_start|>user\n<|im_end|><|im_end|>\n"
                                            "<|im_start|>assistant\n{a<|im_end|>}\n"));
   // A token that is not marked as special would come of text.
-  auto json = nlohmann::json::parse(tokenizer_json());
+  auto json = nlohmann::json::parse(characters_json(kControls));
   json["added_tokens"][2]["special"] = false;
   write_file(folder_ / "tokenizer.json", json.dump());
   EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }),
@@ -257,7 +241,7 @@ TEST_F(Chat, RefusesOrdersAndTokenizersThatATemplateDoesNotHave) {
               HasSubstr("row 0: it has no words of the assistant, which stand behind '[/INST]'"));
   write(R"({"text": "[INST] a[/INST]"})");
   EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }), HasSubstr("it has no words of"));
-  write_file(folder_ / "tokenizer.json", tokenizer_json({"<|endoftext|>", "<|im_start|>"}));
+  write_file(folder_ / "tokenizer.json", characters_json({"<|endoftext|>", "<|im_start|>"}));
   EXPECT_THAT(message_of([&] { static_cast<void>(open(64)); }),
               HasSubstr("tokenizer.json' has no token <s>, which template = \"mistral\" is"));
   options_.chat_template = ChatTemplate::kChatml;
@@ -285,7 +269,7 @@ TEST(ChatTemplates, NameWhatEndsATurn) {
 // Mistral 7B v0.1 has no tokens for its instructions.
 TEST_F(Chat, WritesInstructionsAsTextWhereTheyAreNoTokens) {
   options_.chat_template = ChatTemplate::kMistral;
-  write_file(folder_ / "tokenizer.json", tokenizer_json({"<|endoftext|>", "<s>", "</s>"}));
+  write_file(folder_ / "tokenizer.json", characters_json({"<|endoftext|>", "<s>", "</s>"}));
   tokenizer_ = open_tokenizer(options_.tokenizer);
   write(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");

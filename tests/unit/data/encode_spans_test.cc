@@ -1,28 +1,12 @@
 // Where the tokens of an answer begin, for tokenizers that change the text before it.
 #include <troika/data/chat/encode_spans.h>
+#include <unit/data/character_tokenizer.h>
 #include <unit/data/support.h>
 
 #include <nlohmann/json.hpp>
 
 namespace troika {
 namespace {
-
-// A tokenizer.json of characters, and of these special tokens.
-std::string characters_json(const std::vector<std::string>& controls) {
-  nlohmann::json added = nlohmann::json::array(), vocabulary;
-  for (const std::string& each : controls) {
-    added.push_back({{"id", added.size()}, {"content", each}, {"special", true}});
-  }
-  for (char c = ' '; c <= '~'; ++c) {
-    vocabulary[std::string(1, c)] = added.size() + vocabulary.size();
-  }
-  vocabulary["\n"] = added.size() + vocabulary.size();
-  return nlohmann::json{
-      {"added_tokens", added},
-      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}},
-      {"decoder", {{"type", "Fuse"}}}}
-      .dump();
-}
 
 // A tokenizer that counts the ids which it decodes.
 class CountingTokenizer final : public Tokenizer {

@@ -23,7 +23,7 @@ struct TextSpan {
   std::size_t end = 0;      // bytes
   bool is_control = false;  // one token of the template, such as <|im_end|>
   bool is_learned = false;
-  // What special tokens become that are written in it.
+  // Says what special tokens become that are written in it.
   Specials specials = Specials::kAreText;
 
   bool operator==(const TextSpan&) const = default;

@@ -13,7 +13,7 @@ namespace troika::hub_tokenizer_plugin {
 using TakeIds = std::function<void(std::span<const int>)>;
 using TakeText = std::function<void(std::string_view)>;
 
-// How a text is read.
+// Says how a text is read.
 struct Reading {
   bool is_first = true;        // nothing stands before it
   bool special_tokens = true;  // special tokens that are written in it become those tokens

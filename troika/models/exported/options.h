@@ -19,11 +19,11 @@ struct ExportedInput : ScriptTensor {
 };
 
 struct ExportedOptions : ProgramFiles {
-  // What the recipe says of the program's tensors, by name. Completed from the file: all that
+  // Hold what the recipe says of the program's tensors, by name, completed from the file: all that
   // forward() takes but targets, in its order, and what of its results is used.
   std::vector<ExportedInput> inputs;
   std::vector<ScriptTensor> targets, outputs;
-  // As in NetworkFile.
+  // Mean what they do in NetworkFile.
   std::string loss_output = kFirstOutput;
   std::string weight_output = kSampleCount;
   LossReduction loss_reduction = LossReduction::kMean;
